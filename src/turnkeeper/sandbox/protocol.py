@@ -248,10 +248,11 @@ def _build(members: Mapping[str, object], target: type[_T], where: str) -> _T:
 
 
 def _convert(value: object, hint: object, where: str) -> object:
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin: object = get_origin(hint)
+    arguments: tuple[object, ...] = get_args(hint)
     if origin is list and isinstance(value, list):
         return [_convert(item, arguments[0], where) for item in cast("list[object]", value)]
-    if isinstance(value, dict) and is_dataclass(hint):
+    if is_dataclass(hint) and isinstance(value, dict):
         return _build(cast("dict[str, object]", value), cast("type[object]", hint), where)
     if not _fits(value, hint, origin, arguments):
         raise HarnessProtocolError(f"{where}: not a value this member may have")

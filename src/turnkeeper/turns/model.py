@@ -1,0 +1,353 @@
+"""What the turn side of the platform talks about: agents, sessions, turns, steps, endings.
+
+Values only. Texts that must come back token for token (`metadata`, `output_schema`, `result`) are kept as the JSON
+text that was received, white space between tokens removed (contract, amendment 9); their names end in `_json`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+PROJECT_ID = "prj_00000000000000000000000000"
+"""The one project there is until projects are built."""
+
+
+class TurnStatus(StrEnum):
+    """Where a turn is (contract 3). The last three are terminal."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing can happen to the turn any more."""
+        return self in {TurnStatus.COMPLETED, TurnStatus.FAILED, TurnStatus.CANCELED}
+
+
+class StopReason(StrEnum):
+    """Why a turn ended (contract 5)."""
+
+    END_TURN = "end_turn"
+    BUDGET_REACHED = "budget_reached"
+    AGENT_ERROR = "agent_error"
+    MODEL_ERROR = "model_error"
+    SANDBOX_LOST = "sandbox_lost"
+    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+    TIMEOUT = "timeout"
+    DENIED_BEFORE_START = "denied_before_start"
+    DENIED_AT_START = "denied_at_start"
+    DENIED_INPUT = "denied_input"
+    DENIED_OUTPUT = "denied_output"
+    GUARDIAN_UNAVAILABLE = "guardian_unavailable"
+    INTERNAL_ERROR = "internal_error"
+    CANCELED = "canceled"
+    SESSION_CLOSED = "session_closed"
+    OPERATOR = "operator"
+
+
+Source: TypeAlias = Literal["sandbox", "platform"]
+ResultError: TypeAlias = Literal["not_submitted", "invalid", "withheld"]
+CancelMode: TypeAlias = Literal["graceful", "immediate"]
+TurnOutcome: TypeAlias = Literal["completed", "deferred", "error", "interrupted", "denied_at_start"]
+SessionStatus: TypeAlias = Literal["open", "closing", "closed"]
+SessionReason: TypeAlias = Literal["completed", "cancelled", "error", "timeout"]
+AcsState: TypeAlias = Literal["new", "started", "refused", "ended"]
+"""What the Guardian knows of a session: nothing, its sessionStart, that it refused it, its sessionEnd."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model an agent uses: a configured provider's name, the provider's model id, request parameters."""
+
+    provider: str
+    id: str
+    params: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """Safety limits of an agent's turns."""
+
+    timeout_ms: int = 3_600_000
+    max_repair_attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a turn or a session may use (contract 8). `None` is no limit in that dimension."""
+
+    max_model_calls: int | None = None
+    max_total_tokens: int | None = None
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent version. Versions never change."""
+
+    id: str
+    version: int
+    name: str
+    model: ModelChoice
+    instructions: str
+    tools: tuple[str, ...]
+    limits: AgentLimits
+    metadata_json: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation with one agent version: a FIFO queue, a workspace, one sequence of events."""
+
+    id: str
+    agent_id: str
+    agent_version: int
+    status: SessionStatus
+    title: str | None
+    metadata_json: str
+    budget: Budget | None
+    acs_state: AcsState
+    witnessed_head: str | None
+    last_sequence: int
+    active_turn_id: str | None
+    queue_depth: int
+    created_at: datetime
+    last_active_at: datetime
+    closed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CanceledBy:
+    """Who asked for an end."""
+
+    type: Literal["api_key", "user", "schedule", "system", "parent"]
+    id: str | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnError:
+    """Why a turn failed, for people (`message`) and programs (`code`)."""
+
+    type: str
+    code: str
+    message: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """One `by_model` entry of usage.json (contract 4). Cost is not known before prices are built, hence null."""
+
+    model: str
+    input_tokens: int
+    cached_input_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    model_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a turn consumed, from the platform's own ledger (contract 4)."""
+
+    by_model: tuple[ModelUsage, ...] = ()
+    tool_calls: int = 0
+    sandbox_ms: int = 0
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn as its row says."""
+
+    id: str
+    session_id: str
+    agent_id: str
+    agent_version: int
+    seq: int
+    status: TurnStatus
+    stop_reason: StopReason | None
+    input_text: str
+    input_json: str
+    output_schema_json: str | None
+    metadata_json: str
+    idempotency_key: str | None
+    budget: Budget | None
+    max_repair_attempts: int
+    attempt: int
+    tries: int
+    fence: int
+    text: str | None
+    result_json: str | None
+    result_error: ResultError | None
+    error: TurnError | None
+    usage: Usage
+    canceled_by: CanceledBy | None
+    cancel_mode: CancelMode | None
+    cancel_requested_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    duration_ms: int | None
+    first_sequence: int
+    last_sequence: int
+    terminal_event_id: str | None
+    terminal_data: str | None
+    queue_position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a worker must show with every write: the turn, the owner, and the number it was given at the claim."""
+
+    turn_id: str
+    session_id: str
+    owner: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A turn at the front of its session's queue, now this owner's."""
+
+    fence: Fence
+    turn: Turn
+    session: Session
+    agent: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a turn ends, before usage and the fields the API fills are added.
+
+    `happening` is the lifecycle row's; `turn_outcome` is what turnEnd will say, `None` where no turnStart was sent.
+    """
+
+    happening: str
+    status: TurnStatus
+    stop_reason: StopReason
+    source: Source
+    text: str
+    result_json: str | None
+    result_error: ResultError | None
+    duration_ms: int
+    turn_outcome: TurnOutcome | None
+    error: TurnError | None = None
+    canceled_by: CanceledBy | None = None
+
+
+StepState: TypeAlias = Literal["pending", "answered", "refused", "dead"]
+"""`pending`: persisted, its fate not known. `answered`: a decision is known or proven written.
+`refused`: a permanent JSON-RPC error. `dead`: a refused turnEnd or sessionEnd, visible to operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """An ACS step about to be sent. `payload_json` is null for a turnEnd, whose counts are taken when it is sent."""
+
+    request_id: str
+    method: str
+    payload_json: str | None
+    in_window: bool
+    turn_id: str | None
+    outcome: TurnOutcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An ACS step as its row says; `ordinal` orders a session's sends."""
+
+    session_id: str
+    ordinal: int
+    request_id: str
+    method: str
+    turn_id: str | None
+    in_window: bool
+    payload_json: str | None
+    outcome: TurnOutcome | None
+    state: StepState
+    decision: str | None
+    chain_hash: str | None
+    reasoning: str | None
+    reason_codes: tuple[str, ...]
+    error_code: int | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepAnswer:
+    """What became of a step."""
+
+    state: StepState
+    decision: str | None = None
+    chain_hash: str | None = None
+    reasoning: str | None = None
+    reason_codes: tuple[str, ...] = ()
+    error_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """Counts of one window, for turnEnd. `None` where a step's fate stayed unknown (amendment 4)."""
+
+    step_count: int | None
+    tool_call_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One value the agent submitted for the output schema. `published` once a response carrying it was allowed."""
+
+    submission: int
+    valid: bool
+    value_json: str
+    errors: tuple[Mapping[str, str], ...]
+    published: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallGrant:
+    """A reserved model call: its number in the turn and the output tokens it may use."""
+
+    call: int
+    max_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What a model call used, from the gateway."""
+
+    call: int
+    provider: str
+    model: str
+    accepted: bool
+    input_tokens: int
+    cached_input_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    estimated: bool
+    latency_ms: int
+    first_token_ms: int | None
+    finish_reason: str | None
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key as stored: a SHA-256 of its secret and never the secret."""
+
+    id: str
+    name: str
+    secret_sha256: str
+    created_at: datetime
+    revoked_at: datetime | None

@@ -1,0 +1,322 @@
+"""What the turn side needs from outside: a store, a Guardian at the end of some wire, wake-ups.
+
+Every write of a worker takes a `Fence`; a store raises `StaleFence` when the turn is no longer that owner's, and
+then nothing was written (house rule 2). A state and its events are one transaction (house rule 1): methods that
+change a state take the events that go with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.turns.model import (
+    Agent,
+    AgentLimits,
+    ApiKey,
+    Budget,
+    CallGrant,
+    CallRecord,
+    CanceledBy,
+    CancelMode,
+    Claim,
+    Ending,
+    Fence,
+    ModelChoice,
+    NewStep,
+    Session,
+    SessionReason,
+    Step,
+    StepAnswer,
+    StepCounts,
+    Submission,
+    Turn,
+)
+
+T = TypeVar("T")
+
+
+class StaleFence(TurnkeeperError):
+    """The turn is no longer this owner's, or has ended. Nothing was written."""
+
+    code = "stale_attempt"
+
+
+class BudgetSpent(TurnkeeperError):
+    """What is left cannot pay for the smallest model call (contract 8, amendment 8)."""
+
+    code = "budget_reached"
+
+
+class NotFound(TurnkeeperError):
+    """There is no such thing in this project."""
+
+    code = "not_found"
+
+
+class SessionClosed(TurnkeeperError):
+    """The session takes no more turns."""
+
+    code = "session_closed"
+
+
+class QueueFull(TurnkeeperError):
+    """The session's queue has reached its depth limit."""
+
+    code = "queue_full"
+
+
+class IdempotencyKeyReused(TurnkeeperError):
+    """The key was used for another request; `detail` has the first one's `turn_id`."""
+
+    code = "idempotency_key_reused"
+
+
+class GuardianUnreachable(TurnkeeperError):
+    """No answer came back: nobody there, a cut connection, or silence until the deadline."""
+
+    code = "guardian_unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which part of a list: `after` is the last id of the page before."""
+
+    limit: int = 20
+    after: str | None = None
+    order: Literal["asc", "desc"] = "desc"
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list and whether there is more."""
+
+    items: tuple[T, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewAgent:
+    """An agent to be created, already checked."""
+
+    name: str
+    model: ModelChoice
+    instructions: str
+    tools: tuple[str, ...]
+    limits: AgentLimits
+    metadata_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session to be opened, already checked."""
+
+    agent_id: str
+    title: str | None
+    metadata_json: str
+    budget: Budget | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """A turn to be accepted, already checked. `fingerprint` is of method, path and canonical body."""
+
+    session_id: str
+    input_text: str
+    input_json: str
+    output_schema_json: str | None
+    metadata_json: str
+    budget: Budget | None
+    max_repair_attempts: int
+    idempotency_key: str | None
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The turn behind a POST. `replayed` when the key was used before for the same request.
+
+    `events_after` is the sequence just before `turn.queued`.
+    """
+
+    turn: Turn
+    replayed: bool
+    events_after: int
+
+
+CancelEffect: TypeAlias = Literal["ended", "requested", "unchanged"]
+
+
+class TurnReads(Protocol):
+    """What the API, the console and the command line read."""
+
+    async def agent(self, agent_id: str) -> Agent: ...
+    async def agents(self, page: PageRequest) -> Page[Agent]: ...
+    async def session(self, session_id: str) -> Session: ...
+    async def sessions(self, page: PageRequest, *, agent_id: str | None = None) -> Page[Session]: ...
+    async def turn(self, turn_id: str) -> Turn: ...
+    async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]: ...
+    async def submissions(self, turn_id: str) -> tuple[Submission, ...]: ...
+    async def event(self, event_id: str) -> Event: ...
+
+    async def events(
+        self, session_id: str, *, after: int, limit: int, types: Sequence[str] = (), turn_id: str | None = None
+    ) -> tuple[Event, ...]:
+        """Stored events with `sequence > after`, ascending, at most `limit`."""
+        ...
+
+    async def steps(self, session_id: str, *, turn_id: str | None = None) -> tuple[Step, ...]: ...
+    async def dead_letters(self, limit: int) -> tuple[Step, ...]: ...
+    async def ping(self) -> None:
+        """Raises if the store cannot answer."""
+        ...
+
+
+class TurnCommands(Protocol):
+    """What the API and the command line change."""
+
+    async def create_agent(self, new: NewAgent) -> Agent: ...
+    async def create_session(self, new: NewSession) -> Session:
+        """The session with its `session.created` event. Raises `NotFound` for the agent."""
+        ...
+
+    async def close_session(self, session_id: str, *, mode: Literal["drain", "cancel"], by: CanceledBy) -> Session:
+        """No more turns from now on. `cancel` ends queued turns and asks the active one to stop."""
+        ...
+
+    async def accept_turn(self, new: NewTurn) -> Accepted:
+        """The turn, its key and its `turn.queued` in one transaction.
+
+        Raises `NotFound`, `SessionClosed`, `QueueFull`, `IdempotencyKeyReused`. A replay is answered before limits.
+        """
+        ...
+
+    async def cancel_turn(self, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tuple[Turn, CancelEffect]:
+        """A queued turn that nobody has claimed ends at once; a claimed one is asked to stop."""
+        ...
+
+    async def create_key(self, *, name: str, secret_sha256: str) -> ApiKey: ...
+    async def key_by_secret(self, secret_sha256: str) -> ApiKey | None: ...
+    async def keys(self) -> tuple[ApiKey, ...]: ...
+    async def revoke_key(self, key_id: str) -> ApiKey: ...
+
+
+class WorkerStore(Protocol):
+    """What a worker changes. Times come from the store's clock; every method is one transaction."""
+
+    async def claim(self, owner: str, *, lease_ttl_ms: int, slot: bool) -> Claim | None:
+        """The next front: the oldest queued turn that heads an idle session, fence raised, owner set.
+
+        Without a `slot` only a head whose budget is gone is given out, since it will need none (contract 7).
+        The status stays `queued` until `starting`.
+        """
+        ...
+
+    async def orphans(self, owner: str) -> tuple[Claim, ...]:
+        """Turns whose lease is over, or whose owner is gone, taken over by `owner` with a new fence."""
+        ...
+
+    async def renew(self, fence: Fence, *, lease_ttl_ms: int) -> Turn:
+        """Extends the lease; the turn as it is now shows a cancel request."""
+        ...
+
+    async def release(self, fence: Fence) -> None:
+        """Gives a queued claim back unchanged (a worker that drains)."""
+        ...
+
+    async def starting(self, fence: Fence, events: Sequence[NewEvent]) -> Turn: ...
+    async def started(self, fence: Fence, events: Sequence[NewEvent]) -> Turn:
+        """`running`, attempt + 1."""
+        ...
+
+    async def retry_start(self, fence: Fence) -> Turn:
+        """Row 10: tries + 1, a new fence number; the returned turn has it."""
+        ...
+
+    async def record(self, fence: Fence, events: Sequence[NewEvent]) -> tuple[Event, ...]: ...
+
+    async def submit(self, fence: Fence, submission: Submission, events: Sequence[NewEvent]) -> None: ...
+
+    async def end(self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = ()) -> Event:
+        """The one terminal event, with usage from the ledger, and the turnEnd step when `turn_outcome` is set.
+
+        `before` are events that close what is open (a tool call as `unknown`). Raises `IllegalEnding` for a
+        combination the contract does not know, `StaleFence` when somebody else ended it.
+        """
+        ...
+
+    async def reserve(self, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
+        """Reserves on every budget over the turn, lowering the output cap if need be. Raises `BudgetSpent`."""
+        ...
+
+    async def settle(self, fence: Fence, record: CallRecord) -> None:
+        """Returns the difference and writes `model.called`. Works for a fence that is no longer current too."""
+        ...
+
+    async def budget_left(self, turn_id: str) -> bool:
+        """Whether the smallest model call can still be paid."""
+        ...
+
+    async def tool_ran(self, fence: Fence) -> None:
+        """Counts one executed tool call in the ledger."""
+        ...
+
+    async def ask_step(self, session_id: str, step: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
+        """Persists a step as `pending` before it is sent (amendment 4)."""
+        ...
+
+    async def answer_step(
+        self, session_id: str, request_id: str, answer: StepAnswer, fence: Fence | None, events: Sequence[NewEvent]
+    ) -> None:
+        """What became of it; a `chain_hash` is also the session's last witnessed head (house rule 11)."""
+        ...
+
+    async def attempt_step(self, session_id: str, request_id: str, *, payload_json: str | None) -> Step:
+        """Counts a send; freezes the payload of a turnEnd at its first."""
+        ...
+
+    async def pending_steps(self, session_id: str) -> tuple[Step, ...]:
+        """Steps not yet settled, in the order they must be sent."""
+        ...
+
+    async def sessions_with_pending_steps(self, limit: int) -> tuple[str, ...]: ...
+    async def step_counts(self, session_id: str, turn_id: str) -> StepCounts: ...
+
+    async def set_acs_state(self, session_id: str, state: Literal["started", "refused"]) -> None: ...
+
+    async def sessions_to_end(self, limit: int) -> tuple[str, ...]:
+        """Closing sessions with nothing queued, active or unsent: their sessionEnd is due."""
+        ...
+
+    async def close_ended(self, session_id: str, reason: SessionReason, end_step: NewStep | None) -> None:
+        """`session.closed`, with the sessionEnd step when the Guardian knows the session."""
+        ...
+
+    async def history(self, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
+        """Events the agent's memory is rebuilt from: allowed messages and finished tool calls, oldest first."""
+        ...
+
+
+class TurnStore(TurnReads, TurnCommands, WorkerStore, Protocol):
+    """All of it: what an implementation provides and the contract suite tests."""
+
+
+class Wakeups(Protocol):
+    """In-process news, so that nobody polls: lost news costs at most the poll interval, never a turn."""
+
+    def notify(self, topic: str) -> None:
+        """Something about `topic` (a session id, or `queue`) was committed."""
+        ...
+
+    async def wait(self, topic: str, *, timeout_ms: int) -> None:
+        """Until the topic is notified or the time is up."""
+        ...
+
+
+class GuardianLink(Protocol):
+    """A wire to a Guardian: signed bytes out, bytes back. What they mean is not its business."""
+
+    async def exchange(self, body: bytes, *, timeout_ms: int) -> bytes:
+        """One request and its answer. Raises `GuardianUnreachable`."""
+        ...
