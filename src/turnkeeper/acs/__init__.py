@@ -1,1 +1,152 @@
-"""To be described by its owner."""
+"""The Agent Control Standard 0.1.0 as pure functions: parse, check, sign, link, answer.
+
+This package is the public door of the protocol: it needs neither the server nor the store, and knows no socket, clock
+or random source. What is signed or hashed is always the peer's own document; everything else here is a view over it.
+"""
+
+from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize, canonicalize_safe
+from turnkeeper.acs.chain import ChainBroken, ContextEntry, entry_hash, link, request_hash, verify_chain
+from turnkeeper.acs.decisions import (
+    Decision,
+    DecisionIncomplete,
+    Disposition,
+    Evaluation,
+    Evaluator,
+    PolicyReference,
+    render_result,
+)
+from turnkeeper.acs.envelope import (
+    ACS_VERSION,
+    EnvelopeMalformed,
+    RequestEnvelope,
+    RpcId,
+    build_error,
+    build_request,
+    build_result,
+    rpc_id_of,
+    same_major,
+)
+from turnkeeper.acs.errors import AcsError, AcsErrorCode, AnswerRejected
+from turnkeeper.acs.handshake import (
+    ClientHello,
+    GuardianTerms,
+    HandshakeRefused,
+    ServerHello,
+    build_client_hello,
+    negotiate,
+)
+from turnkeeper.acs.hooks import HANDSHAKE_METHOD, METHODS, PING_METHOD, HookSpec, hook_name, hook_spec
+from turnkeeper.acs.keys import Keyring, KeyUnknown, SecretTooShort, SessionKey, read_secret
+from turnkeeper.acs.observed import Answer, ObservedSession, Recorded, Refusal, Verdict
+from turnkeeper.acs.replay import ReplayDetected, ReplayMemoryFull, ReplayWindow, TimestampOutOfWindow, check_window
+from turnkeeper.acs.schemas import (
+    SchemaName,
+    SchemaUnknown,
+    SchemaViolation,
+    Validator,
+    Violation,
+    schema_paths,
+    schema_text,
+    validator,
+)
+from turnkeeper.acs.signatures import (
+    KeyMatch,
+    SignatureRejected,
+    sign_request,
+    sign_response,
+    verify_request,
+    verify_response,
+)
+from turnkeeper.acs.strictjson import (
+    JsonLimits,
+    JsonObject,
+    JsonRejected,
+    JsonValue,
+    member_slices,
+    minify,
+    parse_object,
+    parse_strict,
+)
+from turnkeeper.acs.timestamps import TimestampMalformed, parse_timestamp
+
+__all__ = [
+    "ACS_VERSION",
+    "HANDSHAKE_METHOD",
+    "METHODS",
+    "PING_METHOD",
+    "AcsError",
+    "AcsErrorCode",
+    "Answer",
+    "AnswerRejected",
+    "CanonicalizationRejected",
+    "ChainBroken",
+    "ClientHello",
+    "ContextEntry",
+    "Decision",
+    "DecisionIncomplete",
+    "Disposition",
+    "EnvelopeMalformed",
+    "Evaluation",
+    "Evaluator",
+    "GuardianTerms",
+    "HandshakeRefused",
+    "HookSpec",
+    "JsonLimits",
+    "JsonObject",
+    "JsonRejected",
+    "JsonValue",
+    "KeyMatch",
+    "KeyUnknown",
+    "Keyring",
+    "ObservedSession",
+    "PolicyReference",
+    "Recorded",
+    "Refusal",
+    "ReplayDetected",
+    "ReplayMemoryFull",
+    "ReplayWindow",
+    "RequestEnvelope",
+    "RpcId",
+    "SchemaName",
+    "SchemaUnknown",
+    "SchemaViolation",
+    "SecretTooShort",
+    "ServerHello",
+    "SessionKey",
+    "SignatureRejected",
+    "TimestampMalformed",
+    "TimestampOutOfWindow",
+    "Validator",
+    "Verdict",
+    "Violation",
+    "build_client_hello",
+    "build_error",
+    "build_request",
+    "build_result",
+    "canonicalize",
+    "canonicalize_safe",
+    "check_window",
+    "entry_hash",
+    "hook_name",
+    "hook_spec",
+    "link",
+    "member_slices",
+    "minify",
+    "negotiate",
+    "parse_object",
+    "parse_strict",
+    "parse_timestamp",
+    "read_secret",
+    "render_result",
+    "request_hash",
+    "rpc_id_of",
+    "same_major",
+    "schema_paths",
+    "schema_text",
+    "sign_request",
+    "sign_response",
+    "validator",
+    "verify_chain",
+    "verify_request",
+    "verify_response",
+]
