@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Policies: which facts a rule sees, what the rules say, and the engines that evaluate them."""

@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Policy engines, one module each."""
