@@ -35,11 +35,11 @@ HELLO: Mapping[str, object] = {
 class OutsideAgent:
     """One ACS session against `/acs` of a `turnkeeper serve`."""
 
-    def __init__(self, url: str, secret_file: Path, *, session_id: str | None = None) -> None:
-        keyring = Keyring({"default": read_secret(secret_file.read_bytes())})
+    def __init__(self, url: str, secret_file: Path, *, session_id: str | None = None, key_id: str = "default") -> None:
+        keyring = Keyring({key_id: read_secret(secret_file.read_bytes())})
         self.session_id = session_id or str(uuid.uuid4())
         self._session = ObservedSession.open(
-            agent_id="outside", session_id=self.session_id, keyring=keyring, key_id="default"
+            agent_id="outside", session_id=self.session_id, keyring=keyring, key_id=key_id
         )
         self._url = url
 

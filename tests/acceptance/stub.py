@@ -1,6 +1,6 @@
 """A model for the acceptance suite: what it says follows from the conversation alone, so restarts do not confuse it.
 
-The prompt is a line of words: `tools=2` asks for two shell calls first, `text=…` is the last answer. A turn with a
+The prompt is a line of words, one at least: `tools=2` asks for two shell calls first, `text=…` is the last answer. A turn with a
 result schema gets `submit_result` with the number of calls it made.
 """
 
@@ -62,7 +62,8 @@ class StubModel:
 
 def _decide(body: Json) -> Json:
     messages = cast("list[Json]", body["messages"])
-    last_user = max(index for index, message in enumerate(messages) if message["role"] == "user")
+    # A harness may add a reminder of its own after the prompt; the prompt is the last message with a word in it.
+    last_user = max(i for i, message in enumerate(messages) if message["role"] == "user" and "=" in _text_of(message))
     prompt = _text_of(messages[last_user])
     done = [message for message in messages[last_user:] if message["role"] == "tool"]
     wanted = int(_word(prompt, "tools", "0"))

@@ -84,10 +84,10 @@ def run_turn(server: Server, body: Json, *, session_budget: Json | None = None) 
             None,
             ("budget_reached", "sandbox", None, "invalid"),
         ),
-        ("C9", {"input": "x"}, {"max_model_calls": 1}, ("budget_reached", "platform", None, None)),
+        ("C9", {"input": "text=x"}, {"max_model_calls": 1}, ("budget_reached", "platform", None, None)),
         (
             "C10",
-            {"input": "x", "output_schema": RESULT_SCHEMA},
+            {"input": "text=x", "output_schema": RESULT_SCHEMA},
             {"max_model_calls": 1},
             ("budget_reached", "platform", None, "not_submitted"),
         ),
@@ -150,11 +150,12 @@ def test_a_turn_ends_denied_when_the_guardian_refuses_its_start(tmp_path: Path) 
         assert model.bodies == []
 
 
-def wait_for_turn_end(server: Server, session_id: str) -> list[Json]:
+def wait_for_turn_end(server: Server, session_id: str, *, timeout_s: float = 20) -> list[Json]:
     """The export once a turnEnd is in it."""
-    for _ in range(100):
+    deadline = time.monotonic() + timeout_s
+    while True:
         rows = server.export(session_id)
         if any(row["request"]["method"] == "steps/turnEnd" for row in rows):
             return rows
+        assert time.monotonic() < deadline, json.dumps(rows)[:2000]
         time.sleep(0.1)
-    raise AssertionError(json.dumps(rows)[:2000])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.acceptance.outside_agent import OutsideAgent
+from tests.acceptance.outside_agent import HELLO, OutsideAgent
 from tests.acceptance.server import Server
 
 from turnkeeper.acs.observed import Refusal, Verdict
@@ -93,18 +93,18 @@ def test_a_request_answered_before_the_crash_is_a_replay_after_it(tmp_path: Path
 
 
 def test_the_platforms_own_key_opens_nothing_at_the_door_for_outsiders(tmp_path: Path) -> None:
-    """Whoever reads `platform.key` still cannot speak as the platform over HTTP, nor can an outsider forge its steps."""
+    """Whoever reads `platform.key` still cannot speak as the platform over HTTP."""
     with guarded(tmp_path) as server:
         secret = server.data_dir / "guardian" / "platform.key"
-        intruder = OutsideAgent(f"{server.url}/acs", secret)
-        _, body = intruder.signed("steps/sessionStart", {})
-        forged = body.replace(b'"key_id":"default"', b'"key_id":"platform"')
-        answer = httpx.post(f"{server.url}/acs", content=forged, trust_env=False).json()
+        intruder = OutsideAgent(f"{server.url}/acs", secret, key_id="platform")
+        _, body = intruder.signed("handshake/hello", HELLO)
+        answer = httpx.post(f"{server.url}/acs", content=body, trust_env=False).json()
         assert answer["error"]["code"] == -32004
+        assert "signature" not in answer["error"]
 
 
 def test_export_and_verify_work_beside_a_running_server_and_find_a_changed_byte(tmp_path: Path) -> None:
-    """The exported file verifies with the key alone; with one letter changed it does not, and the finding says where."""
+    """The exported file verifies with the key alone; with one letter changed it does not, and it says where."""
     with guarded(tmp_path) as server:
         agent = outside(server)
         agent.hello()
