@@ -1,7 +1,7 @@
 """A model for the acceptance suite: what it says follows from the conversation alone, so restarts do not confuse it.
 
-The prompt is a line of words, one at least: `tools=2` asks for two shell calls first, `text=…` is the last answer. A turn with a
-result schema gets `submit_result` with the number of calls it made.
+The prompt is a line of words, one at least: `tools=2` asks for two shell calls first, `text=…` is the last answer. A
+turn with a result schema gets `submit_result` with the number of calls it made.
 """
 
 import asyncio
