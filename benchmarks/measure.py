@@ -31,8 +31,8 @@ def machine() -> str:
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.machine(),
     )
-    load = os.getloadavg()[0]
-    return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}, Linux {platform.release()}, load {load:.1f}"
+    system = f"Python {platform.python_version()}, Linux {platform.release()}"
+    return f"{os.cpu_count()} cores, {model}, {system}, load {os.getloadavg()[0]:.1f}"
 
 
 def flush_cost(folder: Path, *, count: int = FLUSHES) -> Row:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -109,7 +109,7 @@ def between(first: Json, last: Json) -> float:
 
 
 @contextmanager
-def stream(server: Server, session_id: str, received: list[tuple[float, Json]]) -> Iterator[None]:
+def stream(server: Server, session_id: str, received: list[tuple[float, Json]]) -> Generator[None]:
     """Collects frames of a session's stream with the wall time each arrived."""
     opened = threading.Event()
 
