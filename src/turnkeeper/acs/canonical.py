@@ -68,20 +68,18 @@ def _reference(value: object) -> bytes:
 
 def _fast_form(value: object, depth_left: int) -> object:
     """The value as orjson has to see it; the same object where nothing had to be changed."""
+    if isinstance(value, dict):
+        return _fast_object(cast("dict[object, object]", value), _deeper(depth_left))
+    if isinstance(value, list):
+        return _fast_list(cast("list[object]", value), _deeper(depth_left))
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return value if type(value) is str else str.__str__(value)
-    if isinstance(value, float):
-        return _fast_float(value)
     if isinstance(value, int):
         return _fast_integer(value)
-    if depth_left == 0:
-        raise CanonicalizationRejected(f"the value nests deeper than {MAX_DEPTH} levels")
-    if isinstance(value, dict):
-        return _fast_object(cast("dict[object, object]", value), depth_left - 1)
-    if isinstance(value, list):
-        return _fast_list(cast("list[object]", value), depth_left - 1)
+    if isinstance(value, float):
+        return _fast_float(value)
     raise CanonicalizationRejected(f"a {type(value).__name__} is not a JSON value")
 
 
@@ -91,8 +89,9 @@ def _fast_object(members: dict[object, object], depth_left: int) -> dict[object,
     for name, member in members.items():
         if type(name) is not str:
             raise CanonicalizationRejected("the name of a member is not a string")
-        exotic = exotic or not name.isascii()
-        if type(member) is str:
+        if not name.isascii():
+            exotic = True
+        if type(member) is str or type(member) is bool:
             continue
         form = _fast_form(member, depth_left)
         if form is not member:
@@ -106,13 +105,19 @@ def _fast_object(members: dict[object, object], depth_left: int) -> dict[object,
 def _fast_list(items: list[object], depth_left: int) -> list[object]:
     changed: list[object] | None = None
     for index, item in enumerate(items):
-        if type(item) is str:
+        if type(item) is str or type(item) is bool:
             continue
         form = _fast_form(item, depth_left)
         if form is not item:
             changed = changed if changed is not None else list(items)
             changed[index] = form
     return items if changed is None else changed
+
+
+def _deeper(depth_left: int) -> int:
+    if depth_left == 0:
+        raise CanonicalizationRejected(f"the value nests deeper than {MAX_DEPTH} levels")
+    return depth_left - 1
 
 
 def _check_order_of(members: dict[str, object]) -> None:
@@ -145,12 +150,11 @@ def _reference_form(value: object, depth_left: int) -> object:
         return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else _exact_double(value)
     if not isinstance(value, dict | list):
         return value
-    if depth_left == 0:
-        raise CanonicalizationRejected(f"the value nests deeper than {MAX_DEPTH} levels")
+    below = _deeper(depth_left)
     if isinstance(value, list):
-        return [_reference_form(item, depth_left - 1) for item in cast("list[object]", value)]
+        return [_reference_form(item, below) for item in cast("list[object]", value)]
     members = cast("dict[object, object]", value)
-    return {name: _reference_form(member, depth_left - 1) for name, member in members.items()}
+    return {name: _reference_form(member, below) for name, member in members.items()}
 
 
 def _exact_double(value: int) -> float:
