@@ -10,6 +10,7 @@ it. What may hold a password (`store.url`) has a type that prints as stars.
 
 import difflib
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -227,7 +228,6 @@ class Configuration:
     settings: Settings
     origins: Mapping[str, str]
     provider_secrets: Mapping[str, SecretStr] = field(default_factory=dict[str, SecretStr])
-    runtime_dir: Path | None = None
     file: Path | None = None
 
     def origin(self, name: str) -> str:
@@ -236,7 +236,7 @@ class Configuration:
 
 
 def load_configuration(
-    environ: Mapping[str, str],
+    environ: Mapping[str, str] = os.environ,
     *,
     file: Path | None = None,
     flags: Mapping[str, object] | None = None,
@@ -259,7 +259,6 @@ def load_configuration(
         settings=settings,
         origins=origins,
         provider_secrets=_provider_secrets(settings, environ),
-        runtime_dir=Path(environ["XDG_RUNTIME_DIR"]) if environ.get("XDG_RUNTIME_DIR") else None,
         file=path,
     )
 

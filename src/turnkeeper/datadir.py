@@ -5,7 +5,6 @@ and `keys` need no hold. It must never make a key that exists, nor hand out one 
 """
 
 import fcntl
-import hashlib
 import os
 import secrets
 import stat
@@ -25,9 +24,6 @@ PRIVATE_DIR: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 KEY_BYTES: Final = 32
 MAX_HOLDER_BYTES: Final = 4096
-# A unix socket's path has at most 107 bytes; what follows the socket folder is `/sbx_<26>/gateway.sock` and room.
-MAX_SOCKET_PATH_BYTES: Final = 107
-SOCKET_NAME_BYTES: Final = 56
 
 
 class DataDirInUse(TurnkeeperError):
@@ -86,6 +82,11 @@ class DataDir:
     def workspaces(self) -> Path:
         """One folder per session."""
         return self.root / "workspaces"
+
+    @property
+    def boxes(self) -> Path:
+        """The sandbox driver's own: sockets and marks of running boxes."""
+        return self.root / "run"
 
     @property
     def lock(self) -> Path:
@@ -176,24 +177,3 @@ def _make_key(path: Path) -> None:
 def is_private(path: Path) -> bool:
     """Whether nobody but the owner can read the file or folder."""
     return stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-
-
-def socket_dir(data_dir: DataDir, runtime_dir: Path | None) -> Path:
-    """A private folder for sockets: `run/` in the data dir, or elsewhere when that path is too long for a socket.
-
-    The other place is below `runtime_dir` (or the system's temporary folder) and always the same for one data dir.
-    Raises `DataDirUnusable` when somebody else made it.
-    """
-    inside = data_dir.root / "run"
-    if len(os.fsencode(inside)) + SOCKET_NAME_BYTES <= MAX_SOCKET_PATH_BYTES:
-        inside.mkdir(mode=PRIVATE_DIR, exist_ok=True)
-        return inside
-    mark = hashlib.sha256(os.fsencode(data_dir.root)).hexdigest()[:12]
-    outside = (runtime_dir or Path(tempfile.gettempdir())) / f"turnkeeper-{os.getuid()}-{mark}"
-    outside.mkdir(mode=PRIVATE_DIR, exist_ok=True)
-    status = outside.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise DataDirUnusable(
-            f"{outside} is not a private folder of ours", hint="Remove it, or use a shorter data dir."
-        )
-    return outside

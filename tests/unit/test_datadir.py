@@ -8,14 +8,12 @@ import pytest
 
 from turnkeeper.clock import SystemClock
 from turnkeeper.datadir import (
-    MAX_SOCKET_PATH_BYTES,
     DataDir,
     DataDirInUse,
     DataDirUnusable,
     hold,
     is_private,
     load_or_make_key,
-    socket_dir,
 )
 
 HOLD = """
@@ -88,30 +86,3 @@ def test_a_reader_says_when_nothing_was_ever_started_here(tmp_path: Path) -> Non
     """`verify` on a wrong folder must not report a clean chain."""
     with pytest.raises(DataDirUnusable, match="holds no Turnkeeper data"):
         DataDir(tmp_path).require()
-
-
-def test_a_long_data_dir_gets_its_sockets_elsewhere_always_in_the_same_place(tmp_path: Path) -> None:
-    """A unix socket's path has at most 107 bytes."""
-    long = DataDir(tmp_path / ("x" * 100))
-    long.prepare()
-    found = socket_dir(long, Path("/tmp"))
-    try:
-        assert found == socket_dir(long, Path("/tmp"))
-        assert len(str(found / f"sbx_{'0' * 26}" / "gateway.sock")) <= MAX_SOCKET_PATH_BYTES
-        assert is_private(found)
-        found.chmod(0o777)
-        with pytest.raises(DataDirUnusable):
-            socket_dir(long, Path("/tmp"))
-    finally:
-        found.rmdir()
-
-
-def test_a_short_data_dir_keeps_its_sockets_inside() -> None:
-    """Nothing outside the data dir unless it must be."""
-    short = DataDir(Path("/tmp/tk-test-short"))
-    short.prepare()
-    try:
-        assert socket_dir(short, None) == short.root / "run"
-    finally:
-        for folder in ("run", "workspaces", "guardian", ""):
-            (short.root / folder).rmdir()

@@ -1,0 +1,55 @@
+"""Exit codes: the command line's one translation table. Nobody else knows a number.
+
+0 done (a turn that ended at its budget too), 1 it failed or something was found broken, 2 used wrongly,
+3 the Guardian denied the turn, 130 canceled.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from turnkeeper.config import ConfigInvalid
+from turnkeeper.datadir import DataDirUnusable
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.turns.model import StopReason, Turn, TurnStatus
+
+
+class Exit(IntEnum):
+    """What the shell gets."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    DENIED = 3
+    CANCELED = 130
+
+
+class UsageRefused(TurnkeeperError):
+    """What was typed, or a file that was named, cannot be used; nothing was started."""
+
+    code = "usage_error"
+
+
+USAGE_ERRORS: Final[tuple[type[TurnkeeperError], ...]] = (UsageRefused, ConfigInvalid, DataDirUnusable)
+
+DENIALS: Final = frozenset(
+    {
+        StopReason.DENIED_BEFORE_START,
+        StopReason.DENIED_AT_START,
+        StopReason.DENIED_INPUT,
+        StopReason.DENIED_OUTPUT,
+    }
+)
+
+
+def exit_of_error(error: TurnkeeperError) -> Exit:
+    """The exit code of a command that an error ended."""
+    return Exit.USAGE if isinstance(error, USAGE_ERRORS) else Exit.FAILED
+
+
+def exit_of_turn(turn: Turn) -> Exit:
+    """The exit code of `run` for an ended turn."""
+    if turn.status is TurnStatus.COMPLETED:
+        return Exit.DONE
+    if turn.status is TurnStatus.CANCELED:
+        return Exit.CANCELED
+    return Exit.DENIED if turn.stop_reason in DENIALS else Exit.FAILED
