@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""The built-in agent loop. Runs inside the loop box, speaks the runner protocol over its stdio."""

@@ -1,0 +1,24 @@
+"""`python -I -m turnkeeper.harness`: one turn over standard input and output, then gone.
+
+The process makes itself undumpable and takes the frame pipes before anything large is imported, so that no import can
+print into the protocol.
+"""
+
+import asyncio
+import sys
+
+from turnkeeper.harness.hardening import FramePipes, claim_frame_pipes, forbid_dumping
+
+forbid_dumping()
+PIPES = claim_frame_pipes()
+
+from turnkeeper.harness.channel import PipeChannel  # noqa: E402 - after the lines above, see the docstring
+from turnkeeper.harness.loop import serve  # noqa: E402
+
+
+async def _main(pipes: FramePipes) -> int:
+    return await serve(await PipeChannel.open(pipes))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main(PIPES)))

@@ -1,0 +1,114 @@
+"""The model as a harness sees it: the gateway's socket, behind pydantic-ai's Chat Completions client.
+
+Adds no key and has none. Bounds and counts the turn's model calls, keeps what the model said last, and tells a spent
+budget from a failed model. Its figures are only compared with the worker's ledger (contract, amendment 6).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import httpx2
+from openai import AsyncOpenAI
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.settings import ModelSettings
+
+BUDGET_STATUS: Final = 402
+MAX_ERROR_CHARACTERS: Final = 500
+
+# The name is never resolved: every connection goes to the socket.
+_GATEWAY_URL: Final = "http://gateway/v1"
+_NO_KEY: Final = "none"
+
+
+class BudgetReached(Exception):
+    """No further model call is paid for, or the turn's bound on calls is reached."""
+
+
+class ModelFailed(Exception):
+    """A model call failed for good; the text names the gateway's code."""
+
+
+@dataclass(slots=True)
+class SpentUsage:
+    """The harness's own figures of a turn, under the names of usage.json."""
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+
+    def add(self, response: ModelResponse) -> None:
+        """Counts one answer."""
+        usage = response.usage
+        self.input_tokens += usage.input_tokens
+        self.cached_input_tokens += usage.cache_read_tokens
+        self.cache_write_tokens += usage.cache_write_tokens
+        self.output_tokens += usage.output_tokens
+        self.reasoning_tokens += usage.details.get("reasoning_tokens", 0)
+
+
+class TurnModel(OpenAIChatModel):
+    """The turn's model. `said` is the text of the latest answer that had any."""
+
+    def __init__(self, name: str, gateway_socket: str, *, max_calls: int) -> None:
+        # Plain HTTP over a unix socket: a TLS context would only cost start-up time.
+        transport = httpx2.AsyncHTTPTransport(uds=gateway_socket, verify=False)
+        client = AsyncOpenAI(
+            base_url=_GATEWAY_URL,
+            api_key=_NO_KEY,
+            http_client=httpx2.AsyncClient(transport=transport, timeout=None, trust_env=False),
+            # The gateway repeats what may be repeated.
+            max_retries=0,
+        )
+        super().__init__(name, provider=OpenAIProvider(openai_client=client), profile=_verbatim_profile())
+        self.said = ""
+        self.usage = SpentUsage()
+        self._max_calls = max_calls
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """One call through the gateway. Raises `BudgetReached`, `ModelFailed`."""
+        if self.usage.model_calls >= self._max_calls:
+            raise BudgetReached
+        try:
+            response = await super().request(messages, model_settings, model_request_parameters)
+        except ModelHTTPError as error:
+            if error.status_code == BUDGET_STATUS:
+                raise BudgetReached from error
+            raise ModelFailed(_gateway_words(error)) from error
+        except (ModelAPIError, UnexpectedModelBehavior, IndexError) as error:
+            # An answer without choices is an IndexError in the client.
+            raise ModelFailed(f"bad_answer: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
+        self._note(response)
+        # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
+        return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
+
+    def _note(self, response: ModelResponse) -> None:
+        self.usage.model_calls += 1
+        self.usage.add(response)
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        self.said = text or self.said
+
+
+def _verbatim_profile() -> OpenAIModelProfile:
+    # Schemas are the worker's; they go out as they came, whatever the model is called.
+    return OpenAIModelProfile(json_schema_transformer=None, openai_supports_strict_tool_definition=False)
+
+
+def _gateway_words(error: ModelHTTPError) -> str:
+    body = error.body
+    members = cast("dict[str, object]", body) if isinstance(body, dict) else {}
+    code, message = members.get("code", "model_error"), members.get("message", f"status {error.status_code}")
+    return f"{code}: {message}"[:MAX_ERROR_CHARACTERS]

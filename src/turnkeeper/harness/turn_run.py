@@ -1,0 +1,178 @@
+"""One turn of the built-in agent: converse, submit, report, and answer again when the Guardian refused.
+
+Proposes everything and decides nothing: tools, submissions, usage and the ending are the worker's (contract 5.2, 5.3).
+Reads no environment and opens no connection but the gateway's socket.
+"""
+
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ContentFilterError
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import UsageLimits
+
+from turnkeeper.harness.channel import WorkerGone, WorkerLink
+from turnkeeper.harness.history import messages_of
+from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel
+from turnkeeper.harness.submit import ASK_ONCE, ResultForm, Submissions, words_for
+from turnkeeper.harness.tools import ProposedTools, worker_tool
+from turnkeeper.sandbox.protocol import Done, HarnessProtocolError, Report, ResponseDenied, Start, render_frame
+
+MAX_ERROR_CHARACTERS: Final = 500
+
+_NATIVE_REQUEST: Final = "Now write the result of your work as JSON in the given form."
+_SCHEMA_NAME: Final = "result"
+# The bound on model calls is the one that counts.
+_MAX_RETRIES: Final = 1_000_000
+
+TurnAgent: TypeAlias = Agent[object, str | None]
+StopReason: TypeAlias = Literal["end_turn", "budget_reached", "agent_error", "model_error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why the agent stopped."""
+
+    reason: StopReason
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class TurnRun:
+    """The state of one turn. `run` returns when the worker has taken the report."""
+
+    start: Start
+    link: WorkerLink
+    started_ns: int = field(default_factory=time.monotonic_ns)
+    submissions: Submissions | None = None
+    model: TurnModel | None = None
+    _messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
+    _asked: bool = False
+
+    @property
+    def said(self) -> str:
+        """What the model said last."""
+        return self.model.said if self.model is not None else ""
+
+    async def run(self) -> None:
+        """Converses, reports, and converses again for as long as the Guardian refuses the answer."""
+        prompt = self.start.input
+        agent: TurnAgent | None = None
+        while True:
+            try:
+                agent = agent or self._build()
+                stop = await self._converse(agent, prompt)
+            except (WorkerGone, HarnessProtocolError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the turn: whatever the loop raises is reported
+                stop = _stop_for(error)
+            verdict = await self._report(stop)
+            if isinstance(verdict, Done) or verdict.attempts_left <= 0:
+                return
+            prompt = _refusal(verdict)
+
+    def _build(self) -> TurnAgent:
+        start = self.start
+        self.model = TurnModel(start.model, start.gateway_socket, max_calls=start.max_model_calls)
+        self._messages = messages_of(start.history)
+        tools = [worker_tool(spec, self.link, self.model.usage) for spec in start.tools]
+        if start.output_schema is not None:
+            self.submissions = Submissions(ResultForm.of(start.output_schema), self.link)
+            if start.output_mode == "tool":
+                tools.append(self.submissions.tool())
+        return Agent(
+            self.model,
+            output_type=[str, type(None)],
+            instructions=start.instructions or None,
+            toolsets=[ProposedTools(tools)] if tools else [],
+            retries=_MAX_RETRIES,
+        )
+
+    async def _converse(self, agent: TurnAgent, prompt: str) -> Stop:
+        submissions = self.submissions
+        if submissions is not None and self.start.output_mode == "native" and not submissions.closed:
+            await self._write_result(agent, prompt, submissions)
+            return Stop("end_turn")
+        await self._ask(agent, prompt)
+        if submissions is not None and submissions.count == 0 and not self._asked:
+            self._asked = True
+            await self._ask(agent, ASK_ONCE)
+        return Stop("end_turn")
+
+    async def _write_result(self, agent: TurnAgent, prompt: str, submissions: Submissions) -> None:
+        if self.start.tools:
+            await self._ask(agent, prompt)
+            prompt = _NATIVE_REQUEST
+        while True:
+            written = await self._ask(agent, prompt, form=submissions.form)
+            result = await submissions.submit(written)
+            if result.accepted or result.closed or result.attempts_left <= 0:
+                return
+            prompt = words_for(result)
+
+    async def _ask(self, agent: TurnAgent, prompt: str, *, form: ResultForm | None = None) -> str:
+        result = await agent.run(
+            prompt,
+            message_history=self._messages,
+            model_settings=self._settings(form),
+            usage_limits=UsageLimits(request_limit=None),
+        )
+        self._messages = result.all_messages()
+        return result.output or ""
+
+    def _settings(self, form: ResultForm | None) -> ModelSettings:
+        body: dict[str, object] = dict(self.start.params)
+        if form is not None:
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": _SCHEMA_NAME, "schema": form.parameters},
+            }
+        return ModelSettings(extra_body=body)
+
+    async def _report(self, stop: Stop) -> Done | ResponseDenied:
+        report = self._rendered(stop)
+        try:
+            render_frame(report)
+        except HarnessProtocolError as error:
+            # The worker has every accepted value already; what is lost is a text nobody could have stored.
+            failed = Stop("agent_error", error.message[:MAX_ERROR_CHARACTERS])
+            report = replace(self._rendered(failed), text="", result=None)
+        return await self.link.report(report)
+
+    def _rendered(self, stop: Stop) -> Report:
+        return Report(
+            status="completed" if stop.error is None else "failed",
+            stop_reason=stop.reason,
+            text=self.said,
+            result=self.submissions.accepted if self.submissions is not None else None,
+            result_error=self._result_error(),
+            usage=dict(asdict(self.model.usage)) if self.model is not None else {},
+            duration_ms=(time.monotonic_ns() - self.started_ns) // 1_000_000,
+            error=stop.error,
+        )
+
+    def _result_error(self) -> Literal["not_submitted", "invalid"] | None:
+        if self.submissions is None:
+            # Without a form there was no schema, or the turn broke before it was read.
+            return None if self.start.output_schema is None else "not_submitted"
+        if self.submissions.accepted is not None:
+            return None
+        return "invalid" if self.submissions.count else "not_submitted"
+
+
+def _stop_for(error: Exception) -> Stop:
+    if isinstance(error, BudgetReached):
+        return Stop("budget_reached")
+    if isinstance(error, ModelFailed):
+        return Stop("model_error", str(error))
+    if isinstance(error, ContentFilterError):
+        return Stop("model_error", "content_filter: the provider withheld the answer")
+    return Stop("agent_error", f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS])
+
+
+def _refusal(denied: ResponseDenied) -> str:
+    reasons = "\n".join(f"- {reason}" for reason in denied.reasons) or "- no reason was given"
+    return f"Your answer was refused:\n{reasons}\nAnswer again in a way that respects this."
