@@ -1,0 +1,202 @@
+"""A request on its way through the pipeline: the door it came through, what was read of it, who signed it.
+
+Answers for rows 2 to 8 of the order of checks (ledger section 1): JSON, shape, ping, envelope, signature, method.
+Must never reserve anything: whoever has not shown a key leaves no trace. Pure but for the keyring it is handed.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, cast
+
+from turnkeeper.acs.envelope import JSONRPC_VERSION, RequestEnvelope, RpcId, rpc_id_of
+from turnkeeper.acs.errors import AcsError, AcsErrorCode
+from turnkeeper.acs.handshake import HTTP_TRANSPORTS, STDIO_TRANSPORTS
+from turnkeeper.acs.hooks import HANDSHAKE_METHOD, METHODS, PING_METHOD, HookSpec, hook_spec
+from turnkeeper.acs.keys import Keyring, SessionKey
+from turnkeeper.acs.schemas import SchemaViolation, validator
+from turnkeeper.acs.signatures import SignatureRejected, verify_request
+from turnkeeper.acs.strictjson import JsonLimits, JsonRejected, JsonValue, parse_strict
+from turnkeeper.clock import epoch_ms
+from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS
+
+OFFERED_METHODS: Final = frozenset(
+    {
+        "steps/sessionStart",
+        "steps/agentTrigger",
+        "steps/turnStart",
+        "steps/userMessage",
+        "steps/toolCallRequest",
+        "steps/toolCallResult",
+        "steps/agentResponse",
+        "steps/turnEnd",
+        "steps/subagentStart",
+        "steps/sessionEnd",
+        "agbom/snapshot",
+        PING_METHOD,
+    }
+)
+"""What this Guardian evaluates."""
+
+_TRANSPORTS = {
+    "http": HTTP_TRANSPORTS,
+    "stdio": STDIO_TRANSPORTS,
+    "in_process": HTTP_TRANSPORTS | STDIO_TRANSPORTS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A way in. `keyring` holds the labels that are accepted here, and no others."""
+
+    name: str
+    keyring: Keyring
+
+    @property
+    def transports(self) -> frozenset[str]:
+        """The transports, as the handshake names them, that this door serves."""
+        return _TRANSPORTS.get(self.name, HTTP_TRANSPORTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An authenticated request. `spec` is None for the handshake alone."""
+
+    body: bytes
+    door: Door
+    received: datetime
+    envelope: RequestEnvelope
+    key: SessionKey
+    spec: HookSpec | None
+
+    @property
+    def received_at_ms(self) -> int:
+        """When the request came in, in milliseconds since 1970."""
+        return epoch_ms(self.received)
+
+    @property
+    def audit_only(self) -> bool:
+        """Whether the step reports what has happened and is never denied."""
+        return self.spec is not None and self.spec.audit_only
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """A `system/ping`; `key` is None unless it was signed and the signature holds."""
+
+    envelope: RequestEnvelope
+    key: SessionKey | None
+
+
+class CallRefused(Exception):
+    """A request that is answered with an error before it is a call; signed where `key` is known."""
+
+    def __init__(self, error: AcsError, rpc_id: RpcId, key: SessionKey | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.rpc_id = rpc_id
+        self.key = key
+
+
+def read_call(body: bytes, door: Door, received: datetime, limits: JsonLimits) -> Call | Ping:
+    """The authenticated request in a body. Raises `CallRefused`."""
+    document = _json(body, limits)
+    _check_shape(document)
+    members = cast("dict[str, object]", document)
+    if members["method"] == PING_METHOD:
+        return _ping(members, door)
+    envelope = _envelope(members, door)
+    try:
+        key = verify_request(members, door.keyring).session_key
+    except SignatureRejected as rejected:
+        error = AcsError(AcsErrorCode.SIGNATURE_INVALID, rejected.error_code, rejected.message)
+        raise CallRefused(error, envelope.id) from rejected
+    return Call(body, door, received, envelope, key, _spec(envelope, key))
+
+
+def _json(body: bytes, limits: JsonLimits) -> JsonValue:
+    try:
+        return parse_strict(body, limits)
+    except JsonRejected as rejected:
+        large = rejected.error_code == "too_large"
+        code = AcsErrorCode.INVALID_REQUEST if large else AcsErrorCode.PARSE_ERROR
+        error = AcsError(code, rejected.error_code, rejected.message, rejected.detail)
+        raise CallRefused(error, None) from rejected
+
+
+def _check_shape(document: JsonValue) -> None:
+    if isinstance(document, list):
+        raise CallRefused(_invalid("batch_not_supported", "requests are sent one at a time"), None)
+    if not isinstance(document, dict):
+        raise CallRefused(_invalid("not_a_request", "the body is not a JSON object"), None)
+    if document.get("jsonrpc") != JSONRPC_VERSION:
+        problem = f"/jsonrpc is not {JSONRPC_VERSION!r}"
+    elif rpc_id_of(document) is None:
+        problem = "/id is neither a string nor a number; there are no notifications"
+    elif not isinstance(document.get("method"), str):
+        problem = "/method is not a string"
+    else:
+        return
+    raise CallRefused(_invalid("not_a_request", problem), rpc_id_of(document))
+
+
+def _ping(members: dict[str, object], door: Door) -> Ping:
+    # Liveness is not a secret: a ping is answered whoever sent it, but only a proven one with a signature.
+    key = _proven(members, door)
+    _check(members, "request-envelope", AcsErrorCode.INVALID_REQUEST, key)
+    envelope = RequestEnvelope.of(members)
+    _check(dict(envelope.payload), METHODS[PING_METHOD].schema or "", AcsErrorCode.INVALID_PARAMS, key, envelope.id)
+    return Ping(envelope, key)
+
+
+def _envelope(members: dict[str, object], door: Door) -> RequestEnvelope:
+    if not validator("request-envelope").is_valid(members):
+        _check(members, "request-envelope", AcsErrorCode.INVALID_REQUEST, _proven(members, door))
+    envelope = RequestEnvelope.of(members)
+    if max(len(envelope.agent_id), len(envelope.turn_id or "")) > MAX_IDENTIFIER_CHARACTERS:
+        error = _invalid(
+            "identifier_too_long", f"agent_id or turn_id has more than {MAX_IDENTIFIER_CHARACTERS} characters"
+        )
+        raise CallRefused(error, envelope.id, _proven(members, door))
+    return envelope
+
+
+def _check(
+    document: dict[str, object], schema: str, code: AcsErrorCode, key: SessionKey | None, rpc_id: RpcId = None
+) -> None:
+    try:
+        validator(schema).check(document)
+    except SchemaViolation as violation:
+        reason = "envelope_invalid" if code is AcsErrorCode.INVALID_REQUEST else "payload_invalid"
+        error = AcsError(code, reason, violation.message, violation.detail)
+        raise CallRefused(error, rpc_id if rpc_id is not None else rpc_id_of(document), key) from violation
+
+
+def _proven(members: dict[str, object], door: Door) -> SessionKey | None:
+    """The key of a request that need not be signed, or is broken: where it is proven, its answer is signed too."""
+    try:
+        return verify_request(members, door.keyring).session_key
+    except SignatureRejected:
+        return None
+
+
+def _spec(envelope: RequestEnvelope, key: SessionKey) -> HookSpec | None:
+    method = envelope.method
+    if method == HANDSHAKE_METHOD:
+        return None
+    spec = hook_spec(method)
+    if spec is None:
+        error = AcsError(AcsErrorCode.METHOD_NOT_FOUND, "method_unknown", "ACS defines no method of this name")
+    elif method not in OFFERED_METHODS:
+        error = AcsError(
+            AcsErrorCode.CAPABILITY_NOT_NEGOTIATED,
+            "method_not_offered",
+            "this Guardian does not evaluate the method",
+            {"method": method},
+        )
+    else:
+        return spec
+    raise CallRefused(error, envelope.id, key)
+
+
+def _invalid(reason: str, message: str) -> AcsError:
+    return AcsError(AcsErrorCode.INVALID_REQUEST, reason, message)

@@ -1,0 +1,180 @@
+"""The Guardian: one pipeline for every door, in the ledger's order of checks.
+
+Answers for an answer to any body, and for its durability: id, nonce, entry, counters and signed answer are one commit
+that ends before the answer leaves. Must never raise for what a peer sends, nor answer a fault of its own, once the
+peer has shown its key, with anything but a signed DENY (an audit-only hook and a hello: a signed error). After a
+failed commit it forgets what it believed and reads again what is durable.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from turnkeeper.acs.decisions import Decision, Disposition
+from turnkeeper.acs.errors import AcsError, AcsErrorCode
+from turnkeeper.acs.replay import ReplayDetected
+from turnkeeper.clock import Clock, render_time
+from turnkeeper.guardian.answers import internal_error, render_decision, render_error, render_pong
+from turnkeeper.guardian.calls import Call, CallRefused, Door, Ping, read_call
+from turnkeeper.guardian.commits import GroupCommits
+from turnkeeper.guardian.ports import GuardianStore, NonceRecord, Record, RecordedAnswer, StoreFailed, UsedBefore
+from turnkeeper.guardian.sessions import LiveSession, Sessions
+from turnkeeper.guardian.settings import GuardianSettings
+from turnkeeper.guardian.steps import Recorded, Repeated, StepDenied, StepDesk
+from turnkeeper.policy.engine import PolicyEngine
+
+STORE_FAILED: Final = "store_failed"
+OVERLOADED: Final = "overloaded"
+SHUTTING_DOWN: Final = "shutting_down"
+GUARDIAN_FAILED: Final = "guardian_failed"
+
+_REASONS = {
+    STORE_FAILED: "The Guardian could not record this step, so it is denied.",
+    OVERLOADED: "The Guardian has more requests than it may take at once.",
+    SHUTTING_DOWN: "The Guardian is shutting down.",
+    GUARDIAN_FAILED: "The Guardian failed while it decided this step, so it is denied.",
+}
+
+_log = structlog.get_logger(__name__)
+
+
+class Guardian:
+    """Decides steps. Start it and use it on one event loop."""
+
+    def __init__(
+        self, *, store: GuardianStore, engine: PolicyEngine, clock: Clock, settings: GuardianSettings | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings or GuardianSettings()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="guardian-writer")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="guardian-reader")
+        self._sessions = Sessions(
+            store,
+            self._reader,
+            max_sessions=self._settings.max_cached_sessions,
+            max_ids=self._settings.max_remembered_ids,
+        )
+        self._commits = GroupCommits(
+            store, self._writer, max_batch=self._settings.max_batch, on_failure=self._sessions.drop_all
+        )
+        self._desk = StepDesk(self._settings, self._sessions, engine)
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._open = False
+
+    async def start(self) -> None:
+        """Opens the store. Raises `StoreFailed`."""
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._store.open)
+        self._open = True
+
+    async def stop(self) -> None:
+        """Takes no new steps, lets those in flight become durable, and closes the store; idempotent."""
+        self._open = False
+        await self._idle.wait()
+        await self._commits.drained()
+        await asyncio.get_running_loop().run_in_executor(None, self._shut)
+
+    async def answer(self, body: bytes, door: Door) -> bytes:
+        """The answer to a body that came through a door. Never raises for any body."""
+        call: Call | None = None
+        try:
+            read = read_call(body, door, self._clock.now(), self._settings.json_limits)
+            if isinstance(read, Ping):
+                return render_pong(read, render_time(self._clock.now()))
+            call = read
+            return await self._admit(call)
+        except CallRefused as refused:
+            return render_error(refused.error, refused.rpc_id, refused.key)
+        except Exception:  # noqa: BLE001  the request handler
+            _log.exception("guardian_failed", request_id=None if call is None else call.envelope.request_id)
+        return render_error(internal_error(), None, None) if call is None else _undecided(call, GUARDIAN_FAILED)
+
+    async def _admit(self, call: Call) -> bytes:
+        if not self._open:
+            return _undecided(call, SHUTTING_DOWN)
+        if self._in_flight >= self._settings.max_in_flight:
+            return _undecided(call, OVERLOADED)
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            return await self._answer_call(call)
+        except AcsError as error:
+            return render_error(error, call.envelope.id, call.key)
+        except StepDenied as denied:
+            refusal = AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning)
+            return _without_entry(call, refusal)
+        except StoreFailed as failed:
+            _log.error("guardian_store_failed", request_id=call.envelope.request_id, problem=failed.message)
+            return _undecided(call, STORE_FAILED)
+        finally:
+            self._in_flight -= 1
+            if self._in_flight == 0:
+                self._idle.set()
+
+    async def _answer_call(self, call: Call) -> bytes:
+        live, used = await self._find(call)
+        taken = self._desk.take(call, live, used)
+        if isinstance(taken, Repeated):
+            return await self._answer_repeat(call, taken)
+        await self._commit_step(taken)
+        return taken.record.response
+
+    async def _find(self, call: Call) -> tuple[LiveSession | None, UsedBefore | None]:
+        envelope = call.envelope
+        used: UsedBefore | None = None
+        while True:
+            live = await self._sessions.find(envelope.session_id)
+            if live is None or live.memory.complete or used is not None:
+                return live, used
+            # What is recorded from here on is in the session's memory, whatever the store says meanwhile.
+            used = await self._sessions.find_used(envelope.session_id, envelope.request_id, envelope.nonce)
+
+    def _commit_step(self, taken: Recorded) -> asyncio.Future[None]:
+        live, record = taken.live, taken.record
+        live.progress = record.progress
+        live.memory.add_request_id(record.request_id)
+        if record.nonce is not None:
+            live.memory.add_nonce(record.nonce)
+        return self._submit(live, record)
+
+    def _submit(self, live: LiveSession, record: Record) -> asyncio.Future[None]:
+        live.pin()
+        return self._commits.submit(record, live.unpin)
+
+    async def _answer_repeat(self, call: Call, repeated: Repeated) -> bytes:
+        """-32005 with the earlier answer, which by then is durable, and so is the nonce that asked for it."""
+        repeated.live.memory.add_nonce(repeated.nonce)
+        await self._submit(repeated.live, NonceRecord(call.envelope.session_id, repeated.nonce))
+        used = await self._sessions.find_used(call.envelope.session_id, call.envelope.request_id, None)
+        if used.request is None:
+            raise StoreFailed("the request that is repeated was not recorded")
+        error = ReplayDetected("request_id")
+        error.data["recorded"] = _recorded(used.request)
+        return render_error(error, call.envelope.id, call.key)
+
+    def _shut(self) -> None:
+        self._writer.shutdown()
+        self._reader.shutdown()
+        self._store.close()
+
+
+def _recorded(answer: RecordedAnswer) -> dict[str, object]:
+    told: dict[str, object] = {"decision": answer.decision, "chain_hash": answer.chain_hash}
+    if answer.error_code is not None:
+        told["code"] = answer.error_code
+    return told
+
+
+def _undecided(call: Call, code: str) -> bytes:
+    return _without_entry(call, internal_error(code, _REASONS[code]))
+
+
+def _without_entry(call: Call, error: AcsError) -> bytes:
+    """DENY for the reason of an error, which itself is the answer where nothing may be denied."""
+    if call.audit_only or call.spec is None:
+        return render_error(error, call.envelope.id, call.key)
+    return render_decision(call, Decision(Disposition.DENY, error.message, (error.reason,)), None)

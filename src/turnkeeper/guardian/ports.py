@@ -1,0 +1,235 @@
+"""What the Guardian keeps, and what it asks of whoever keeps it.
+
+INVARIANT: what one step changes (its id and nonce, its entry, the counters, the signed answer) is one `StepRecord`
+and becomes durable as a whole or not at all. All calls of a store block; the Guardian makes them off its loop.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.guardian.windows import TurnWindow
+
+
+class StoreFailed(TurnkeeperError):
+    """The store could not do what was asked; nothing of the batch may be taken as durable."""
+
+    code = "store_failed"
+
+
+class StepKind(StrEnum):
+    """What a recorded request was."""
+
+    HELLO = "hello"
+    STEP = "step"
+    REFUSAL = "refusal"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTerms:
+    """What the handshake fixed, for as long as the session lasts.
+
+    `hello_hash` and `server_hello` (the unsigned result as JSON) let an identical hello have the same answer again.
+    """
+
+    session_id: str
+    key_id: str
+    agent_id: str
+    acs_version: str
+    skew_window_ms: int
+    methods: frozenset[str]
+    hello_hash: str
+    server_hello: bytes
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProgress:
+    """Where a session stands. `recorded` numbers everything recorded in it, `entries` the chain's part of that."""
+
+    head: str | None = None
+    recorded: int = 0
+    entries: int = 0
+    tool_calls: int = 0
+    turns: int = 0
+    closed: bool = False
+    window: TurnWindow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session as the store has it, with ids it used; `complete` says that these are all it ever used."""
+
+    terms: SessionTerms
+    progress: SessionProgress
+    request_ids: tuple[str, ...]
+    nonces: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """What a request was answered with: a decision, or the code of a refusal."""
+
+    decision: str | None
+    chain_hash: str | None
+    error_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsedBefore:
+    """Whether a request_id (and with which answer) and a nonce were used before in a session."""
+
+    request: RecordedAnswer | None
+    nonce: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnClosed:
+    """A window that a turnEnd closed, with the Guardian's own counts in it."""
+
+    window: TurnWindow
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRecord:
+    """Something an auditor should see, at the record with this number in its session."""
+
+    code: str
+    message: str
+    turn_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """Everything one answered request leaves behind."""
+
+    session_id: str
+    recorded: int
+    kind: StepKind
+    method: str
+    request_id: str
+    nonce: str | None
+    door: str
+    request: bytes
+    response: bytes
+    received_at_ms: int
+    progress: SessionProgress
+    answer: RecordedAnswer
+    entry: bytes | None = None
+    turn_id: str | None = None
+    new_session: SessionTerms | None = None
+    opened: TurnWindow | None = None
+    closed: TurnClosed | None = None
+    findings: tuple[FindingRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NonceRecord:
+    """The nonce of a repeat that was told its earlier answer, so that a copy of the repeat is told nothing."""
+
+    session_id: str
+    nonce: str
+
+
+Record = StepRecord | NonceRecord
+
+
+class GuardianStore(Protocol):
+    """Sessions, chain, replay memory and answers."""
+
+    def open(self) -> None:
+        """Makes the store usable, migrating it forward. Raises `StoreFailed`."""
+        ...
+
+    def close(self) -> None:
+        """Gives everything back; idempotent."""
+        ...
+
+    def commit(self, batch: Sequence[Record]) -> None:
+        """Makes the whole batch durable before it returns. Called from one thread only. Raises `StoreFailed`.
+
+        A request_id or nonce that its session used before fails the batch.
+        """
+        ...
+
+    def load_session(self, session_id: str, max_ids: int) -> StoredSession | None:
+        """A session with at most `max_ids` of its newest ids of each kind. Raises `StoreFailed`."""
+        ...
+
+    def find_used(self, session_id: str, request_id: str, nonce: str | None) -> UsedBefore:
+        """Whether the ids were used, looking at everything ever recorded. Raises `StoreFailed`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRow:
+    """One recorded request as an auditor reads it. `request` and `response` are None once their content is erased."""
+
+    recorded: int
+    request: bytes | None
+    response: bytes | None
+    entry: bytes | None
+    turn_id: str | None
+    request_digest: bytes
+    response_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """A session as a list shows it."""
+
+    session_id: str
+    agent_id: str
+    key_id: str
+    created_at_ms: int
+    progress: SessionProgress
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSummary:
+    """A turn's window with the Guardian's counts; `outcome` is None while it is open."""
+
+    turn_id: str
+    ordinal: int
+    denied: bool
+    outcome: str | None
+    steps: int | None
+    tool_calls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFinding:
+    """A finding with where and when it was made."""
+
+    session_id: str
+    recorded: int
+    at_ms: int
+    finding: FindingRecord
+
+
+class ChainReader(Protocol):
+    """What may be read beside a running Guardian. Everything is read in pages or by iterator."""
+
+    def sessions(self, *, after: str = "", limit: int) -> Sequence[SessionSummary]:
+        """Sessions by id, a page at a time."""
+        ...
+
+    def rows(self, session_id: str) -> Iterator[ExportRow]:
+        """What a session recorded, in order."""
+        ...
+
+    def turns(self, session_id: str) -> Iterator[TurnSummary]:
+        """A session's turn windows, in order."""
+        ...
+
+    def findings(self, session_id: str | None = None, *, after: int = 0, limit: int) -> Sequence[StoredFinding]:
+        """Findings in the order they were made, of one session or of all."""
+        ...
+
+
+PlatformCounts = Mapping[str, tuple[int | None, int | None]]
+"""What the turn side says of each turn: step_count and tool_call_count by turn_id."""

@@ -1,0 +1,50 @@
+"""The Guardian's own settings: terms it offers and limits it keeps.
+
+Answers for every number in one place, each with a name and a default. A setting that cannot work is refused when it
+is made, not when it hurts.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnkeeper.acs.replay import DEFAULT_SKEW_WINDOW_MS
+from turnkeeper.acs.strictjson import DEFAULT_LIMITS, JsonLimits
+from turnkeeper.errors import TurnkeeperError
+
+MAX_IDENTIFIER_CHARACTERS: Final = 1_024
+"""The longest agent_id and turn_id that are accepted."""
+
+
+class SettingRefused(TurnkeeperError):
+    """A combination of settings that cannot work."""
+
+    code = "setting_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardianSettings:
+    """How the Guardian behaves.
+
+    `max_in_flight` requests are between authentication and answer at one time; the next is denied as `overloaded`.
+    `max_batch` records share one commit. Of `max_cached_sessions` sessions the newest `max_remembered_ids` ids of
+    each kind are held in memory; older sessions and ids are looked up in the store.
+    """
+
+    skew_window_ms: int = DEFAULT_SKEW_WINDOW_MS
+    default_timeout_ms: int = 5_000
+    on_decision_failure: str = "deny"
+    json_limits: JsonLimits = DEFAULT_LIMITS
+    max_in_flight: int = 256
+    max_batch: int = 128
+    max_cached_sessions: int = 512
+    max_remembered_ids: int = 512
+
+    def __post_init__(self) -> None:
+        limits = (self.max_in_flight, self.max_batch, self.max_cached_sessions, self.default_timeout_ms)
+        if min(limits) < 1 or self.skew_window_ms < 0:
+            raise SettingRefused("a limit of the Guardian is below one")
+        # An id in flight is known to the memory alone.
+        if self.max_remembered_ids < self.max_in_flight:
+            raise SettingRefused("max_remembered_ids is smaller than max_in_flight")
+        if self.on_decision_failure not in ("deny", "proceed"):
+            raise SettingRefused("on_decision_failure is neither deny nor proceed")

@@ -1,0 +1,299 @@
+"""One authenticated request against its session (rows 9 to 21): what is answered and what must be recorded.
+
+Answers for the order of these checks and for one `StepRecord` per request that was reserved, its refusals included.
+Synchronous on purpose: between the replay check and the record nothing else may run. Must never change a session
+before everything that can fail has succeeded.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from turnkeeper.acs.canonical import CanonicalizationRejected
+from turnkeeper.acs.chain import ContextEntry, link
+from turnkeeper.acs.decisions import Decision, Disposition
+from turnkeeper.acs.envelope import same_major
+from turnkeeper.acs.errors import AcsError, AcsErrorCode
+from turnkeeper.acs.replay import ReplayDetected, check_window
+from turnkeeper.acs.schemas import SchemaViolation, validator
+from turnkeeper.acs.timestamps import TimestampMalformed, parse_timestamp
+from turnkeeper.errors import LocalProtocolError
+from turnkeeper.guardian.answers import render_decision, render_error, render_hello
+from turnkeeper.guardian.calls import Call
+from turnkeeper.guardian.handshakes import first_terms, saved_terms
+from turnkeeper.guardian.ports import (
+    RecordedAnswer,
+    SessionProgress,
+    StepKind,
+    StepRecord,
+    TurnClosed,
+    UsedBefore,
+)
+from turnkeeper.guardian.sessions import LiveSession, Sessions
+from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS, GuardianSettings
+from turnkeeper.guardian.verdicts import decide
+from turnkeeper.guardian.windows import SESSION_END, TOOL_CALL, TURN_END, TURN_START, Placement, place
+from turnkeeper.policy.engine import PolicyEngine
+
+SUBAGENT_START: Final = "steps/subagentStart"
+SESSION_CLOSED: Final = "session_closed"
+
+
+class StepDenied(Exception):
+    """A step that is denied without an entry. `code` and `reasoning` are what the decision says."""
+
+    def __init__(self, code: str, reasoning: str) -> None:
+        super().__init__(reasoning)
+        self.code = code
+        self.reasoning = reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An answer that may leave once its record is durable."""
+
+    live: LiveSession
+    record: StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """An authenticated repeat under a new nonce, which is owed the earlier answer."""
+
+    live: LiveSession
+    nonce: str
+
+
+class StepDesk:
+    """Takes authenticated requests to their sessions."""
+
+    def __init__(self, settings: GuardianSettings, sessions: Sessions, engine: PolicyEngine) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._engine = engine
+
+    def take(self, call: Call, live: LiveSession | None, used: UsedBefore | None) -> Recorded | Repeated:
+        """What is answered to a request.
+
+        `live` is its session as it stands now; `used` what the store knows of its ids where the session's memory is
+        not complete. Raises `AcsError` and `StepDenied` for what leaves no record.
+        """
+        if live is None:
+            return self._first_hello(call)
+        _check_binding(call, live)
+        _check_time(call, live.terms.skew_window_ms)
+        if (repeated := _check_replay(call, live, used)) is not None:
+            return repeated
+        try:
+            return self._hello_again(call, live) if call.spec is None else self._step(call, live)
+        except AcsError as error:
+            return _refused(call, live, error)
+        except StepDenied as denied:
+            return _denied(call, live, denied)
+
+    def _first_hello(self, call: Call) -> Recorded:
+        if call.spec is not None:
+            raise AcsError(
+                AcsErrorCode.CAPABILITY_NOT_NEGOTIATED,
+                "session_unknown",
+                "the session has not shaken hands; send handshake/hello first",
+                {"method": call.envelope.method},
+            )
+        _check_time(call, self._settings.skew_window_ms)
+        terms = first_terms(call, self._settings)
+        server_hello: dict[str, object] = orjson.loads(terms.server_hello)
+        live = self._sessions.create(terms)
+        recorded = _record(call, live, StepKind.HELLO, render_hello(call, server_hello), _NOTHING)
+        self._sessions.keep(live)
+        return replace(recorded, record=replace(recorded.record, new_session=terms))
+
+    def _hello_again(self, call: Call, live: LiveSession) -> Recorded:
+        server_hello = saved_terms(call, live.terms, closed=live.progress.closed)
+        return _record(call, live, StepKind.HELLO, render_hello(call, server_hello), _NOTHING)
+
+    def _step(self, call: Call, live: LiveSession) -> Recorded:
+        _check_negotiated(call, live)
+        _check_payload(call)
+        if live.progress.closed:
+            raise StepDenied(SESSION_CLOSED, "The session has ended.")
+        return self._decide(call, live)
+
+    def _decide(self, call: Call, live: LiveSession) -> Recorded:
+        progress = live.progress
+        placement = place(
+            progress.window, progress.turns, call.envelope, in_turn=None if call.spec is None else call.spec.in_turn
+        )
+        ruling = decide(call, progress, placement, self._engine)
+        decision = ruling.decision
+        placement = placement.decided(denied=decision.disposition is Disposition.DENY)
+        entry = _entry(call, placement, progress.head)
+        head = str(entry["entry_hash"])
+        recorded = _record(
+            call,
+            live,
+            StepKind.STEP,
+            render_decision(call, decision, head),
+            RecordedAnswer(decision.disposition.value, head, None),
+            progress=_advanced(call, progress, placement, head),
+        )
+        record = replace(
+            recorded.record,
+            entry=orjson.dumps(entry),
+            turn_id=placement.turn_id,
+            opened=placement.window if placement.opened else None,
+            closed=_closed(call, placement),
+            findings=ruling.findings,
+        )
+        return replace(recorded, record=record)
+
+
+_NOTHING = RecordedAnswer(None, None, None)
+
+
+def _check_binding(call: Call, live: LiveSession) -> None:
+    if call.key.key_id != live.terms.key_id:
+        denied = StepDenied("key_not_bound", "The session belongs to another key.")
+    elif call.envelope.agent_id != live.terms.agent_id:
+        denied = StepDenied("agent_id_not_bound", "The session belongs to another agent.")
+    else:
+        return
+    if call.spec is None:
+        raise AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning)
+    raise denied
+
+
+def _check_time(call: Call, skew_window_ms: int) -> None:
+    try:
+        at = parse_timestamp(call.envelope.timestamp)
+    except TimestampMalformed as malformed:
+        raise AcsError(AcsErrorCode.INVALID_REQUEST, "envelope_invalid", malformed.message) from malformed
+    check_window(at, call.received, skew_window_ms)
+
+
+def _check_replay(call: Call, live: LiveSession, used: UsedBefore | None) -> Repeated | None:
+    request_id, nonce = call.envelope.request_id, call.envelope.nonce
+    memory = live.memory
+    old_nonce = nonce is not None and (memory.has_nonce(nonce) or (used is not None and used.nonce))
+    if memory.has_request_id(request_id) or (used is not None and used.request is not None):
+        # Whoever copied an earlier message has no nonce of its own to offer, and learns nothing.
+        if nonce is None or old_nonce:
+            raise ReplayDetected("request_id")
+        return Repeated(live, nonce)
+    if old_nonce:
+        raise ReplayDetected("nonce")
+    return None
+
+
+def _check_negotiated(call: Call, live: LiveSession) -> None:
+    if call.envelope.method not in live.terms.methods:
+        raise AcsError(
+            AcsErrorCode.CAPABILITY_NOT_NEGOTIATED,
+            "method_not_negotiated",
+            "the session's handshake did not name this method",
+            {"method": call.envelope.method},
+        )
+    if not same_major(call.envelope.acs_version, live.terms.acs_version):
+        raise AcsError(
+            AcsErrorCode.UNSUPPORTED_VERSION,
+            "unsupported_version",
+            f"the session speaks {live.terms.acs_version}",
+            {"supported_versions": [live.terms.acs_version]},
+        )
+
+
+def _check_payload(call: Call) -> None:
+    schema = None if call.spec is None else call.spec.schema
+    payload = call.envelope.payload
+    try:
+        if schema is not None:
+            validator(schema).check(payload)
+    except SchemaViolation as violation:
+        raise AcsError(
+            AcsErrorCode.INVALID_PARAMS, "payload_invalid", violation.message, violation.detail
+        ) from violation
+    if call.envelope.method == SUBAGENT_START:
+        _check_subagent(call)
+    if call.envelope.method in (TURN_START, TURN_END) and len(str(payload["turn_id"])) > MAX_IDENTIFIER_CHARACTERS:
+        raise AcsError(
+            AcsErrorCode.INVALID_PARAMS,
+            "identifier_too_long",
+            f"/turn_id has more than {MAX_IDENTIFIER_CHARACTERS} characters",
+        )
+
+
+def _check_subagent(call: Call) -> None:
+    # UUIDs are the same whatever the case of their digits.
+    if str(call.envelope.payload["subagent_session_id"]).lower() == call.envelope.session_id.lower():
+        raise AcsError(
+            AcsErrorCode.INVALID_PARAMS,
+            "subagent_session_not_fresh",
+            "/subagent_session_id is the session's own; a subagent has a session of its own",
+        )
+
+
+def _entry(call: Call, placement: Placement, head: str | None) -> dict[str, object]:
+    entry = ContextEntry.for_request(call.envelope, turn_id=placement.turn_id)
+    try:
+        return link(entry.to_document(), head)
+    except CanonicalizationRejected as rejected:
+        raise LocalProtocolError(f"an entry has no canonical form: {rejected.message}") from rejected
+
+
+def _advanced(call: Call, progress: SessionProgress, placement: Placement, head: str) -> SessionProgress:
+    return SessionProgress(
+        head=head,
+        recorded=progress.recorded,
+        entries=progress.entries + 1,
+        tool_calls=progress.tool_calls + (call.envelope.method == TOOL_CALL),
+        turns=progress.turns + placement.opened,
+        closed=call.envelope.method == SESSION_END,
+        window=placement.window,
+    )
+
+
+def _closed(call: Call, placement: Placement) -> TurnClosed | None:
+    if placement.closed is None:
+        return None
+    return TurnClosed(placement.closed, str(call.envelope.payload["outcome"]))
+
+
+def _refused(call: Call, live: LiveSession, error: AcsError) -> Recorded:
+    response = render_error(error, call.envelope.id, call.key)
+    return _record(call, live, StepKind.REFUSAL, response, RecordedAnswer(None, None, int(error.rpc_code)))
+
+
+def _denied(call: Call, live: LiveSession, denied: StepDenied) -> Recorded:
+    if call.audit_only:
+        return _refused(call, live, AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning))
+    decision = Decision(Disposition.DENY, denied.reasoning, (denied.code,))
+    answer = RecordedAnswer(decision.disposition.value, None, None)
+    return _record(call, live, StepKind.REFUSAL, render_decision(call, decision, None), answer)
+
+
+def _record(
+    call: Call,
+    live: LiveSession,
+    kind: StepKind,
+    response: bytes,
+    answer: RecordedAnswer,
+    *,
+    progress: SessionProgress | None = None,
+) -> Recorded:
+    standing = progress or live.progress
+    standing = replace(standing, recorded=standing.recorded + 1)
+    record = StepRecord(
+        session_id=call.envelope.session_id,
+        recorded=standing.recorded,
+        kind=kind,
+        method=call.envelope.method,
+        request_id=call.envelope.request_id,
+        nonce=call.envelope.nonce,
+        door=call.door.name,
+        request=call.body,
+        response=response,
+        received_at_ms=call.received_at_ms,
+        progress=standing,
+        answer=answer,
+    )
+    return Recorded(live, record)

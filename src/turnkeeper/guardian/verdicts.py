@@ -1,0 +1,153 @@
+"""The Guardian's word on one step (rows 17 to 21 of the order of checks).
+
+Answers for a decision in every case: the client's chain head, the policy engine, the dispositions a hook permits, the
+codes of its turn window. Must never deny an audit-only hook, nor let anything an engine does become anything but a
+decision. Pure but for the engine it is handed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from turnkeeper.acs.decisions import Decision, Disposition
+from turnkeeper.guardian.calls import Call
+from turnkeeper.guardian.ports import FindingRecord, SessionProgress
+from turnkeeper.guardian.windows import TOOL_CALL, Conduct, Placement
+from turnkeeper.policy.composition import EVALUATION_FAILED
+from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.policy.facts import Facts, SessionFacts, TurnFacts
+
+CHAIN_MISMATCH: Final = "chain_mismatch"
+DISPOSITION_NOT_PERMITTED: Final = "disposition_not_permitted"
+DISPOSITION_NOT_SUPPORTED: Final = "disposition_not_supported"
+
+_FAILED = "The policy could not be evaluated for this step."
+_SUPPORTED = frozenset({Disposition.ALLOW, Disposition.DENY})
+_MESSAGES: Mapping[str, str] = {
+    Conduct.TURN_NOT_OPEN: "the step names a turn, and none is open",
+    Conduct.TURN_ALREADY_OPEN: "a turnStart came while another turn was open; its counts go on",
+    Conduct.TURN_LEFT_OPEN: "the session ended while a turn was open",
+    Conduct.TURN_ID_MISSING: "the step names no turn; it was counted in the open one",
+    Conduct.TURN_ID_FOREIGN: "the step names another turn than the open one, in which it was counted",
+    Conduct.TURN_MISMATCH: "the turnEnd belongs to no open turn; it closes nothing",
+    Conduct.STEP_COUNT_MISMATCH: "the agent counted other steps in the turn than the Guardian",
+    Conduct.TOOL_CALL_COUNT_MISMATCH: "the agent counted other tool calls in the turn than the Guardian",
+    CHAIN_MISMATCH: "the agent believes in another chain head than the Guardian",
+    EVALUATION_FAILED: "the policy could not be evaluated",
+    DISPOSITION_NOT_PERMITTED: "the policy's decision is not permitted for this hook and was replaced",
+    DISPOSITION_NOT_SUPPORTED: "the policy's decision is not supported by this Guardian and was replaced",
+}
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is answered, and what an auditor should see about it."""
+
+    decision: Decision
+    findings: tuple[FindingRecord, ...]
+
+
+def decide(call: Call, progress: SessionProgress, placement: Placement, engine: PolicyEngine) -> Ruling:
+    """The decision on a step whose session stands at `progress`, the step itself not counted."""
+    codes = [conduct.value for conduct in placement.conduct]
+    if _differs(call, progress):
+        codes.append(CHAIN_MISMATCH)
+        decision = Decision(
+            Disposition.DENY, "The chain head that the agent names is not the Guardian's.", (CHAIN_MISMATCH,)
+        )
+    else:
+        decision = _evaluate(engine, _facts(call, progress, placement))
+        if EVALUATION_FAILED in decision.reason_codes:
+            codes.append(EVALUATION_FAILED)
+    decision = _permitted(call, decision, codes)
+    if placement.reason_codes:
+        decision = replace(decision, reason_codes=(*decision.reason_codes, *placement.reason_codes))
+    return Ruling(decision, tuple(_finding(code, placement.turn_id) for code in dict.fromkeys(codes)))
+
+
+def _differs(call: Call, progress: SessionProgress) -> bool:
+    believed = call.envelope.client_chain_hash
+    return believed is not None and believed != progress.head
+
+
+def _evaluate(engine: PolicyEngine, facts: Facts) -> Decision:
+    try:
+        decision = engine.evaluate(facts)
+        if isinstance(decision, Decision):
+            return decision
+        _log.error("policy_engine_gave_no_decision", session_id=facts.session.id, step_id=facts.step_id)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException:  # noqa: BLE001  one engine call; bindings raise panics that are no Exception
+        _log.exception("policy_engine_failed", session_id=facts.session.id, step_id=facts.step_id)
+    return Decision(Disposition.DENY, _FAILED, (EVALUATION_FAILED,), (engine.reference,))
+
+
+def _permitted(call: Call, decision: Decision, codes: list[str]) -> Decision:
+    permitted = frozenset[Disposition]() if call.spec is None else call.spec.permitted
+    if decision.disposition in permitted & _SUPPORTED:
+        return decision
+    if call.audit_only:
+        return _allowed_instead(decision, codes)
+    supported = decision.disposition in permitted
+    code = DISPOSITION_NOT_SUPPORTED if supported else DISPOSITION_NOT_PERMITTED
+    codes.append(code)
+    return Decision(
+        Disposition.DENY,
+        f"The policy answered {decision.disposition}, which cannot be given here. {decision.reasoning}",
+        (code, *decision.reason_codes),
+        decision.policy_references,
+    )
+
+
+def _allowed_instead(decision: Decision, codes: list[str]) -> Decision:
+    """ALLOW for a step that reports what has happened, with the reasons why it would have been denied."""
+    ours = {CHAIN_MISMATCH, EVALUATION_FAILED}.intersection(decision.reason_codes)
+    if not ours:
+        codes.append(DISPOSITION_NOT_PERMITTED)
+    return Decision(
+        Disposition.ALLOW,
+        reasoning=decision.reasoning,
+        reason_codes=decision.reason_codes if ours else (DISPOSITION_NOT_PERMITTED, *decision.reason_codes),
+        policy_references=decision.policy_references,
+    )
+
+
+def _facts(call: Call, progress: SessionProgress, placement: Placement) -> Facts:
+    envelope = call.envelope
+    environment = envelope.metadata.get("environment")
+    return Facts(
+        method=envelope.method,
+        step_id=envelope.request_id,
+        payload=envelope.payload,
+        agent_id=envelope.agent_id,
+        session=SessionFacts(
+            id=envelope.session_id,
+            steps=progress.entries + 1,
+            tool_calls=progress.tool_calls + (envelope.method == TOOL_CALL),
+            turns=progress.turns + placement.opened,
+        ),
+        turn=_turn_facts(placement),
+        environment=environment if isinstance(environment, str) else "",
+    )
+
+
+def _turn_facts(placement: Placement) -> TurnFacts:
+    window = placement.closed or placement.window
+    if window is None:
+        return TurnFacts()
+    return TurnFacts(
+        id=window.turn_id,
+        open=True,
+        denied=window.denied,
+        steps=window.steps,
+        tool_calls=window.tool_calls,
+    )
+
+
+def _finding(code: str, turn_id: str | None) -> FindingRecord:
+    return FindingRecord(code, _MESSAGES[code], turn_id)
