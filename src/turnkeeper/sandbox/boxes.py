@@ -1,0 +1,231 @@
+"""The ports of the boxes: what a worker may ask of a driver, a loop box and a tool box, and the limits they hold.
+
+A box is used for one turn (loop) or one attachment of a workspace (tools) and thrown away; it is never reused,
+because whatever a box kept would leak into the next session. A driver never falls back to a weaker one: what it
+cannot isolate it refuses with `SandboxUnavailable` (house rule 3; contract 7.2 row 11).
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, Protocol, TypeAlias
+
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.sandbox.protocol import FromHarness, Ready, ToHarness
+
+GATEWAY_SOCKET_NAME: Final = "gateway.sock"
+DEFAULT_MAX_OUTPUT_BYTES: Final = 32 * 1024
+# A tool's text travels inside an envelope and a frame; escaped sixfold in the worst case it still fits both.
+MAX_OUTPUT_BYTES: Final = 128 * 1024
+
+ToolCallStatus: TypeAlias = Literal["ok", "error", "timeout"]
+
+
+class SandboxError(TurnkeeperError):
+    """Something about a box. `diagnostics` is what the box last wrote to stderr: for the log, never for a client."""
+
+    code = "sandbox_error"
+
+    def __init__(self, message: str, *, hint: str | None = None, diagnostics: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.diagnostics = diagnostics
+
+
+class SandboxUnavailable(SandboxError):
+    """No box could be started here; `hint` says what the machine lacks."""
+
+    code = "sandbox_unavailable"
+
+
+class BoxLost(SandboxError):
+    """The box ended, does not answer, or answers what its agent never says."""
+
+    code = "sandbox_lost"
+
+
+class BoxNotGone(SandboxError):
+    """A killed box still had processes when the deadline passed, so nobody may say that it was released."""
+
+    code = "sandbox_not_gone"
+
+
+class WorkspaceRefused(SandboxError):
+    """The directory cannot be handed to a box: not a directory, or it holds things a box must not see."""
+
+    code = "workspace_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLimits:
+    """What one box may use. Memory, CPU time, open files and file size are per process, processes per box."""
+
+    memory_bytes: int = 1 << 30
+    cpu_seconds: int = 600
+    processes: int = 128
+    open_files: int = 512
+    file_bytes: int = 256 << 20
+    tmp_bytes: int = 64 << 20
+
+
+LOOP_LIMITS: Final = BoxLimits()
+# Address space, not memory used: Node and the JVM reserve gigabytes they never touch.
+TOOL_LIMITS: Final = BoxLimits(memory_bytes=4 << 30, processes=256, open_files=1024)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSettings:
+    """What a driver is told once.
+
+    `state_dir` belongs to the driver alone (sockets and locks); several servers may share it. `loop_command` runs
+    inside the loop box. `read_only` are further host paths a loop box may read, at their own paths. The user ids
+    are used only when we run as root: each box gets one of its own, so that limits and files are its own as well.
+    """
+
+    state_dir: Path
+    loop_command: tuple[str, ...] = (sys.executable, "-I", "-m", "turnkeeper.harness")
+    read_only: tuple[Path, ...] = ()
+    loop_limits: BoxLimits = LOOP_LIMITS
+    tool_limits: BoxLimits = TOOL_LIMITS
+    warm_boxes: int = 2
+    ready_timeout_ms: int = 30_000
+    bwrap: Path | None = None
+    first_uid: int = 60_720
+    uids: int = 460
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One allowed call. Over `timeout_ms` the tool's processes are killed; text over `max_output_bytes` is cut."""
+
+    tool: str
+    arguments: Mapping[str, object]
+    timeout_ms: int = 120_000
+    max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What became of a call. `text` is for the agent and comes from an untrusted box; `duration_ms` is ours."""
+
+    status: ToolCallStatus
+    text: str
+    exit_status: int | None
+    truncated: bool
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One line of `doctor`: what was tried, whether it works here, and what was seen or what to do."""
+
+    name: str
+    ok: bool
+    detail: str
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class LoopBox(Protocol):
+    """The agent's loop, for one turn. Its `Ready` was received before anybody gets the box."""
+
+    @property
+    def sandbox_id(self) -> str:
+        """`sbx_…`."""
+        ...
+
+    @property
+    def ready(self) -> Ready:
+        """What the harness said it is; its own claim."""
+        ...
+
+    @property
+    def socket_dir(self) -> Path:
+        """The host side of the gateway's directory.
+
+        The gateway puts `GATEWAY_SOCKET_NAME` there before `Start` is sent, with mode 0666: as root we run the
+        box under another uid, and connecting needs the write permission. Only this box and we can reach the directory.
+        """
+        ...
+
+    @property
+    def gateway_socket(self) -> str:
+        """Where the harness finds that socket: the path for `Start.gateway_socket`."""
+        ...
+
+    @property
+    def warm(self) -> bool:
+        """Whether the box was ready before it was asked for."""
+        ...
+
+    @property
+    def start_ms(self) -> int:
+        """How long whoever asked for the box waited for it, to its `Ready`."""
+        ...
+
+    @property
+    def diagnostics(self) -> str:
+        """The last bytes of the box's stderr, for the log."""
+        ...
+
+    async def send(self, frame: ToHarness) -> None:
+        """Hand a frame to the harness. Raises `BoxLost` when it is gone or does not read."""
+        ...
+
+    async def receive(self) -> FromHarness:
+        """The next frame. Raises `BoxLost` at the end, `HarnessProtocolError` on a bad one; both kill the box."""
+        ...
+
+    async def kill(self) -> None:
+        """End every process of the box and wait until they are gone. Idempotent. Raises `BoxNotGone`."""
+        ...
+
+
+class ToolBox(Protocol):
+    """A workspace and the programs that may work on it."""
+
+    @property
+    def sandbox_id(self) -> str:
+        """`sbx_…`."""
+        ...
+
+    @property
+    def diagnostics(self) -> str:
+        """The last bytes of the box's stderr, for the log."""
+        ...
+
+    async def call(self, request: ToolCall) -> ToolOutcome:
+        """Run one tool; calls wait for each other. A call given up on takes the box with it. Raises `BoxLost`."""
+        ...
+
+    async def kill(self) -> None:
+        """End every process of the box and wait until they are gone. Idempotent. Raises `BoxNotGone`."""
+        ...
+
+
+class SandboxDriver(Protocol):
+    """Makes boxes of one kind."""
+
+    @property
+    def kind(self) -> str:
+        """`bwrap` or `none`."""
+        ...
+
+    async def start(self) -> None:
+        """Check that boxes work here, sweep what a dead owner left, begin to warm. Raises `SandboxUnavailable`."""
+        ...
+
+    async def stop(self) -> None:
+        """Kill every box this driver made that is still there."""
+        ...
+
+    async def loop_box(self) -> LoopBox:
+        """A warm box if there is one, else a cold one. Raises `SandboxUnavailable`."""
+        ...
+
+    async def tool_box(self, workspace: Path) -> ToolBox:
+        """A box on this directory. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+        ...
+
+    def probe(self) -> list[ProbeResult]:
+        """What `doctor` prints. Starts a box and waits for it, so not for the event loop."""
+        ...
