@@ -1,224 +1,33 @@
-"""The settings tree, and the only reader of the environment.
+"""Where settings come from, and the only reader of the environment.
 
-A setting comes from, in rising order: its default, `turnkeeper.toml`, a variable `TURNKEEPER_...` (`__` between the
-parts of a name), a command-line flag. All of it is read once and checked before anything starts: a name nobody knows
-is refused together with the nearest one that exists, never skipped. A component gets its own branch, not the tree.
-
-Keys do not stand in the tree, only the names of the variables and files that hold them; their values travel beside
-it. What may hold a password (`store.url`) has a type that prints as stars.
+In rising order: a setting's default, `turnkeeper.toml`, a variable `TURNKEEPER_...` (`__` between the parts of a name),
+a command-line flag. All of it is read once and checked before anything starts: a name nobody knows is refused together
+with the nearest one that exists, never skipped. Providers' keys travel beside the tree, in a type that prints as stars.
 """
 
 import difflib
-import json
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import SecretStr, ValidationError
 
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.settings import PATH_SETTINGS, PROVIDER_PLACEHOLDER, Settings, known_settings
 
 ENV_PREFIX: Final = "TURNKEEPER_"
 CONFIG_VARIABLE: Final = "TURNKEEPER_CONFIG"
 DEFAULT_FILE: Final = Path("turnkeeper.toml")
 MAX_FILE_BYTES: Final = 1_048_576
 
-Kibibyte: Final = 1024
-Mebibyte: Final = 1024 * Kibibyte
-Gibibyte: Final = 1024 * Mebibyte
-
 
 class ConfigInvalid(TurnkeeperError):
     """The settings cannot be used; the message names each wrong one and where it came from."""
 
     code = "config_invalid"
-
-
-def _refuse_switch(value: object) -> object:
-    # TOML's `true` is an int to Python, and a port of 1 is not what somebody meant by it.
-    if isinstance(value, bool):
-        raise ValueError("is a switch, a number is wanted")  # noqa: TRY004 (pydantic reports only ValueError)
-    return value
-
-
-Count: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1)]
-CountOrNone: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0)]
-Port: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0, le=65_535)]
-
-
-class Branch(BaseModel):
-    """A part of the tree: frozen, and closed to names it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ServerSettings(Branch):
-    """The port that `serve` opens, for the turn API and for `/acs`."""
-
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: Port = Field(default=8080, description="Port to listen on; 0 takes a free one.")
-    max_body_bytes: Count = Field(default=Mebibyte, description="Longest request body that is read.")
-    max_connections: Count = Field(default=1000, description="Connections and requests at one time; above it 503.")
-    max_streams: Count = Field(default=256, description="Event streams open at one time.")
-    sse_heartbeat_ms: Count = Field(
-        default=15_000, description="Silence on an event stream before a comment line is sent."
-    )
-    sse_max_age_ms: Count = Field(
-        default=3_600_000, description="Age at which an event stream is closed with `max_age`."
-    )
-    drain_ms: Count = Field(default=10_000, description="How long a stopping server lets requests and turns finish.")
-
-
-class StoreSettings(Branch):
-    """Where turns and events are kept."""
-
-    url: SecretStr | None = Field(
-        default=None,
-        description="SQLAlchemy URL: `sqlite:////path` or `postgresql+psycopg://...`. Unset: SQLite in the data dir.",
-    )
-
-
-class GuardianSettings(Branch):
-    """The Guardian that is asked before every step: the one in this process, or another by URL."""
-
-    url: str | None = Field(
-        default=None, description="ACS endpoint of another Guardian. Unset: the one in this process."
-    )
-    secret_file: Path | None = Field(
-        default=None, description="File with the key shared with the Guardian at `guardian.url`."
-    )
-    key_id: str = Field(default="default", min_length=1, max_length=128, description="Label of that key.")
-    policy: Path | None = Field(
-        default=None, description="Rule file (YAML) of our own Guardian. Unset: the shipped rules."
-    )
-    decision_timeout_ms: Count = Field(default=5_000, description="How long one decision may take.")
-    on_decision_failure: Literal["deny", "proceed"] = Field(
-        default="deny",
-        description="What happens to a step without a verdict. `proceed` is unsafe and recorded each time.",
-    )
-    skew_window_ms: Count = Field(default=300_000, description="How far a request's timestamp may lie from our clock.")
-
-    @model_validator(mode="after")
-    def _one_guardian(self) -> "GuardianSettings":
-        if self.url is not None and self.secret_file is None:
-            raise ValueError("guardian.url needs guardian.secret_file: every envelope is signed")
-        if self.url is not None and self.policy is not None:
-            raise ValueError("guardian.policy has no effect with guardian.url: that Guardian has rules of its own")
-        return self
-
-
-class WorkerSettings(Branch):
-    """How turns are run."""
-
-    slots: Count = Field(default=2, description="Turns running at one time in this process.")
-    lease_ttl_ms: Count = Field(default=30_000, description="How long a turn stays ours after the last sign of life.")
-    cancel_grace_ms: Count = Field(
-        default=10_000, description="Time a graceful cancel leaves the agent to stop by itself."
-    )
-    budget_grace_ms: Count = Field(
-        default=10_000, description="Time a turn at its budget has left to hand in its report."
-    )
-    poll_ms: Count = Field(default=1_000, description="Longest wait before the queue is looked at without being woken.")
-
-
-class BoxLimitSettings(Branch):
-    """What a box may use: memory, CPU time, open files and file size per process, processes per box."""
-
-    memory_bytes: Count = Field(default=Gibibyte, description="Address space of one process.")
-    cpu_seconds: Count = Field(default=600, description="CPU time of one process.")
-    processes: Count = Field(default=128, description="Processes and threads.")
-    open_files: Count = Field(default=512, description="Open files of one process.")
-    file_bytes: Count = Field(default=256 * Mebibyte, description="Longest file that may be written.")
-    tmp_bytes: Count = Field(default=64 * Mebibyte, description="Size of the box's own `/tmp`.")
-
-
-class ToolBoxLimitSettings(BoxLimitSettings):
-    """The same for the box that tools run in. Runtimes such as Node reserve address space that they never use."""
-
-    memory_bytes: Count = Field(default=4 * Gibibyte, description="Address space of one process.")
-    processes: Count = Field(default=256, description="Processes and threads.")
-    open_files: Count = Field(default=1024, description="Open files of one process.")
-
-
-class SandboxSettings(Branch):
-    """The boxes that agents and their tools run in."""
-
-    kind: Literal["bwrap", "none"] = Field(
-        default="bwrap", description="`bwrap` (namespaces), or `none`: no wall at all, for development only, unsafe."
-    )
-    warm: CountOrNone = Field(default=2, description="Boxes kept started for the next turns. Each is used once.")
-    loop_limits: BoxLimitSettings = BoxLimitSettings()
-    tool_limits: ToolBoxLimitSettings = ToolBoxLimitSettings()
-
-
-class LimitSettings(Branch):
-    """What an app may send."""
-
-    queue_depth: Count = Field(
-        default=100, description="Turns waiting in one session; the next is refused (`queue_full`)."
-    )
-    text_bytes: Count = Field(default=256 * Kibibyte, description="Longest input of a turn.")
-    metadata_bytes: Count = Field(default=16 * Kibibyte, description="Longest `metadata`.")
-    output_schema_bytes: Count = Field(default=64 * Kibibyte, description="Longest `output_schema`.")
-    result_bytes: Count = Field(default=256 * Kibibyte, description="Longest result an agent may submit.")
-    inline_bytes: Count = Field(default=16 * Kibibyte, description="Longest tool output that is kept inside an event.")
-
-
-class LogSettings(Branch):
-    """What the process says on standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least level that is written."
-    )
-    format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="`auto`: for people on a terminal, one JSON object per line elsewhere."
-    )
-
-
-class ProviderSettings(Branch):
-    """A place where models are called, under the name that agents use for it."""
-
-    kind: Literal["openai", "local"] = Field(
-        description="`openai`: any endpoint with Chat Completions. `local`: llama.cpp with the installed weights."
-    )
-    base_url: str | None = Field(default=None, description="Root of the API, such as `http://127.0.0.1:9000/v1`.")
-    api_key_env: str | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="Name of the variable that holds the provider's key.",
-    )
-
-    @model_validator(mode="after")
-    def _complete(self) -> "ProviderSettings":
-        if self.kind == "openai" and self.base_url is None:
-            raise ValueError("kind 'openai' needs base_url")
-        if self.kind == "local" and (self.base_url is not None or self.api_key_env is not None):
-            raise ValueError("kind 'local' starts its own server and takes neither base_url nor api_key_env")
-        return self
-
-
-ProviderName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
-
-
-class Settings(Branch):
-    """All settings."""
-
-    data_dir: Path = Field(description="Folder of databases, keys and workspaces. Default: in the user's data folder.")
-    server: ServerSettings = ServerSettings()
-    store: StoreSettings = StoreSettings()
-    guardian: GuardianSettings = GuardianSettings()
-    worker: WorkerSettings = WorkerSettings()
-    sandbox: SandboxSettings = SandboxSettings()
-    limits: LimitSettings = LimitSettings()
-    log: LogSettings = LogSettings()
-    providers: dict[ProviderName, ProviderSettings] = Field(
-        default_factory=lambda: {"local": ProviderSettings(kind="local")},
-        description="Model providers by name. Unset: `local` alone.",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,37 +79,6 @@ def user_data_dir(environ: Mapping[str, str]) -> Path:
     return root / "turnkeeper"
 
 
-def unsafe_choices(settings: Settings) -> tuple[str, ...]:
-    """A sentence for each setting that gives protection away, for the startup log."""
-    choices: list[str] = []
-    if settings.sandbox.kind == "none":
-        choices.append("sandbox.kind is none: agents and tools run without any wall, with this user's rights")
-    if settings.guardian.on_decision_failure == "proceed":
-        choices.append("guardian.on_decision_failure is proceed: a step without a verdict is carried out")
-    if settings.server.host not in {"127.0.0.1", "::1", "localhost"}:
-        choices.append(f"server.host is {settings.server.host}: plain HTTP is open to other machines")
-    if settings.guardian.url is not None and settings.guardian.url.startswith("http://"):
-        choices.append("guardian.url is plain http: steps are signed on the way, but can be read")
-    return tuple(choices)
-
-
-def leaves(settings: Settings) -> Iterator[tuple[str, object]]:
-    """Every setting as dotted name and value, in the order of the tree."""
-    yield from _leaves(settings, "")
-
-
-def _leaves(branch: BaseModel, prefix: str) -> Iterator[tuple[str, object]]:
-    for name in type(branch).model_fields:
-        value: object = getattr(branch, name)
-        if isinstance(value, BaseModel):
-            yield from _leaves(value, f"{prefix}{name}.")
-        elif isinstance(value, dict):
-            for key, item in cast("dict[str, BaseModel]", value).items():
-                yield from _leaves(item, f"{prefix}{name}.{key}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
 def _find_file(environ: Mapping[str, str], file: Path | None) -> Path | None:
     if file is not None:
         return file
@@ -347,9 +125,6 @@ def _flatten(tree: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[
             yield (*above, name), value
 
 
-PATH_SETTINGS: Final = frozenset({("data_dir",), ("guardian", "secret_file"), ("guardian", "policy")})
-
-
 def _anchored(name: tuple[str, ...], value: object, folder: Path) -> object:
     # A path in a file is meant from that file, so that it does not change with where a command is started.
     if name in PATH_SETTINGS and isinstance(value, str | Path):
@@ -390,37 +165,18 @@ def _explain(problem: Mapping[str, Any], origins: Mapping[str, str]) -> str:
 
 
 def _nearest(location: tuple[str, ...]) -> str:
-    known = [name for name, _ in _names(Settings, ())]
-    sibling = {name[-1]: name for name in known if name[:-1] == _pattern(location[:-1])}
+    known = list(known_settings())
+    sibling = {setting.name[-1] for setting in known if setting.name[:-1] == _pattern(location[:-1])}
     close = difflib.get_close_matches(location[-1], sibling, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {'.'.join((*location[:-1], close[0]))}?"
-    elsewhere = difflib.get_close_matches(location[-1], [name[-1] for name in known], n=1, cutoff=0.8)
-    full = next((name for name in known if elsewhere and name[-1] == elsewhere[0]), None)
+    elsewhere = difflib.get_close_matches(location[-1], [setting.name[-1] for setting in known], n=1, cutoff=0.8)
+    full = next((setting.name for setting in known if elsewhere and setting.name[-1] == elsewhere[0]), None)
     return f"; did you mean {'.'.join(full)}?" if full else ""
 
 
 def _pattern(location: tuple[str, ...]) -> tuple[str, ...]:
-    return ("providers", "NAME") if len(location) == 2 and location[0] == "providers" else location
-
-
-def _names(model: type[BaseModel], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    for name, info in model.model_fields.items():
-        below = _branch_of(info.annotation)
-        here = (*above, name, "NAME") if name == "providers" else (*above, name)
-        if below is None or name == "providers":
-            yield (*above, name), info.description or ""
-        else:
-            yield (*above, name), (below.__doc__ or "").strip()
-        if below is not None:
-            yield from _names(below, here)
-
-
-def _branch_of(annotation: object) -> type[BaseModel] | None:
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, Branch):
-            return candidate
-    return None
+    return ("providers", PROVIDER_PLACEHOLDER) if len(location) == 2 and location[0] == "providers" else location
 
 
 def _provider_secrets(settings: Settings, environ: Mapping[str, str]) -> dict[str, SecretStr]:
@@ -429,15 +185,3 @@ def _provider_secrets(settings: Settings, environ: Mapping[str, str]) -> dict[st
         for name, provider in settings.providers.items()
         if provider.api_key_env and environ.get(provider.api_key_env)
     }
-
-
-_PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^@]*@")
-
-
-def render_value(value: object) -> str:
-    """A value as `config show` and the reference page print it, a password in a URL as stars."""
-    if value is None:
-        return "unset"
-    if isinstance(value, SecretStr):
-        return _PASSWORD.sub(r"\1***@", value.get_secret_value())
-    return json.dumps(value) if isinstance(value, bool | int) else str(value)

@@ -5,17 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from turnkeeper.config import (
-    PATH_SETTINGS,
-    Branch,
-    ConfigInvalid,
-    Configuration,
-    Settings,
-    leaves,
-    load_configuration,
-    render_value,
-    unsafe_choices,
-)
+from turnkeeper.config import ConfigInvalid, Configuration, load_configuration
+from turnkeeper.settings import PATH_SETTINGS, Branch, Settings, leaves, render_value, unsafe_choices
 
 HOME = {"HOME": "/home/somebody"}
 
