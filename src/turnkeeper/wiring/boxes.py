@@ -1,0 +1,77 @@
+"""Joins the sandbox drivers to what a worker asks of boxes. No rule of its own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from turnkeeper.clock import Clock
+from turnkeeper.datadir import DataDir
+from turnkeeper.ids import IdSource
+from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, LoopBox, SandboxDriver, ToolBox, ToolCall, ToolOutcome
+from turnkeeper.sandbox.bwrap import BwrapDriver
+from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
+from turnkeeper.settings import BoxLimitSettings, SandboxSettings
+
+
+def make_driver(settings: SandboxSettings, data_dir: DataDir, *, ids: IdSource, clock: Clock) -> SandboxDriver:
+    """The driver of the kind that was chosen, not started."""
+    told = DriverSettings(
+        state_dir=data_dir.boxes,
+        warm_boxes=settings.warm,
+        loop_limits=_limits(settings.loop_limits),
+        tool_limits=_limits(settings.tool_limits),
+    )
+    driver = BwrapDriver if settings.kind == "bwrap" else UnsafeNoneDriver
+    return driver(told, ids, clock)
+
+
+class WorkerBoxes:
+    """`turns.box_ports.Boxes` over a driver."""
+
+    def __init__(self, driver: SandboxDriver) -> None:
+        self._driver = driver
+
+    @property
+    def kind(self) -> str:
+        """`bwrap` or `none`."""
+        return self._driver.kind
+
+    async def loop_box(self) -> LoopBox:
+        """A box for one turn's loop. Raises `SandboxUnavailable`."""
+        return await self._driver.loop_box()
+
+    async def tool_box(self, workspace: Path) -> "WorkerToolBox":
+        """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+        return WorkerToolBox(await self._driver.tool_box(workspace))
+
+
+class WorkerToolBox:
+    """`turns.box_ports.ToolBox` over a driver's."""
+
+    def __init__(self, box: ToolBox) -> None:
+        self._box = box
+
+    @property
+    def sandbox_id(self) -> str:
+        """`sbx_...`."""
+        return self._box.sandbox_id
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], *, timeout_ms: int, max_output_bytes: int
+    ) -> ToolOutcome:
+        """Runs one tool. Raises `BoxLost`."""
+        return await self._box.call(ToolCall(tool, arguments, timeout_ms, max_output_bytes))
+
+    async def kill(self) -> None:
+        """Returns when every process of the box is gone."""
+        await self._box.kill()
+
+
+def _limits(settings: BoxLimitSettings) -> BoxLimits:
+    return BoxLimits(
+        memory_bytes=settings.memory_bytes,
+        cpu_seconds=settings.cpu_seconds,
+        processes=settings.processes,
+        open_files=settings.open_files,
+        file_bytes=settings.file_bytes,
+        tmp_bytes=settings.tmp_bytes,
+    )

@@ -1,0 +1,49 @@
+"""One port, two products: `/acs` goes to the Guardian as plain ASGI, everything else to the turn API.
+
+And the door that has no port: the in-process link from the platform to its own Guardian, which carries the same signed
+bytes as the other one.
+"""
+
+import asyncio
+from typing import Final
+
+from turnkeeper.guardian.calls import Door
+from turnkeeper.guardian.http import AsgiApp, Receive, Scope, Send
+from turnkeeper.guardian.pipeline import Guardian
+from turnkeeper.turns.ports import GuardianUnreachable
+
+ACS_PATH: Final = "/acs"
+
+
+def dispatch(api: AsgiApp, acs: AsgiApp | None) -> AsgiApp:
+    """An application that serves both. Without a Guardian of ours `/acs` is the API's business (404)."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if acs is not None and scope["type"] == "http" and scope["path"] == ACS_PATH:
+            await acs(scope, receive, send)
+        else:
+            await api(scope, receive, send)
+
+    return app
+
+
+class InProcessLink:
+    """`turns.ports.GuardianLink` to the Guardian in this process."""
+
+    def __init__(self, guardian: Guardian, door: Door) -> None:
+        self._guardian = guardian
+        self._door = door
+        self._deciding: set[asyncio.Task[bytes]] = set()
+
+    async def exchange(self, body: bytes, *, timeout_ms: int) -> bytes:
+        """One request and its answer. Raises `GuardianUnreachable` at the deadline.
+
+        A step that was given up on is decided all the same, as it would be at the end of a cut connection.
+        """
+        answer = asyncio.create_task(self._guardian.answer(body, self._door))
+        self._deciding.add(answer)
+        answer.add_done_callback(self._deciding.discard)
+        done, _ = await asyncio.wait({answer}, timeout=timeout_ms / 1000)
+        if not done:
+            raise GuardianUnreachable(f"the Guardian did not answer within {timeout_ms} ms")
+        return answer.result()

@@ -1,0 +1,67 @@
+"""Joins the model gateway to a turn's ledger, and providers' names to providers. No rule of its own."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
+from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant
+from turnkeeper.sandbox.providers import ModelSpec, Provider
+from turnkeeper.turns.box_ports import TurnMeter
+from turnkeeper.turns.model import CallRecord, ModelChoice
+from turnkeeper.turns.ports import BudgetSpent, NotFound
+
+ProviderSource: TypeAlias = Callable[[], Awaitable[Provider]]
+"""Makes a provider usable: at once for an address, by starting a server for a local model."""
+
+
+class WorkerGateway:
+    """`turns.box_ports.Gateway` over the model gateway."""
+
+    def __init__(self, gateway: ModelGateway, providers: Mapping[str, ProviderSource]) -> None:
+        self._gateway = gateway
+        self._providers = providers
+
+    async def open(self, socket_dir: Path, model: ModelChoice, meter: TurnMeter) -> GatewayHandle:
+        """A turn's model socket. Raises `NotFound` for a provider that was taken out of the settings."""
+        source = self._providers.get(model.provider)
+        if source is None:
+            raise NotFound(f"there is no provider {model.provider!r} in the settings any more")
+        spec = ModelSpec(await source(), model.id, model.params)
+        return await self._gateway.open(socket_dir, spec, LedgerMeter(meter))
+
+
+class LedgerMeter:
+    """`sandbox.metering.Meter` over a turn's ledger."""
+
+    def __init__(self, meter: TurnMeter) -> None:
+        self._meter = meter
+
+    async def reserve(self, *, input_tokens: int, max_output_tokens: int) -> Grant:
+        """A reservation. Raises `BudgetExhausted`."""
+        try:
+            grant = await self._meter.reserve(input_tokens=input_tokens, max_output_tokens=max_output_tokens)
+        except BudgetSpent as spent:
+            raise BudgetExhausted(spent.message) from spent
+        return Grant(grant.call, grant.max_output_tokens)
+
+    async def settle(self, call: int, usage: CallUsage, outcome: CallOutcome) -> None:
+        """Ends a reservation."""
+        await self._meter.settle(
+            CallRecord(
+                call=call,
+                provider=outcome.provider,
+                model=outcome.model,
+                accepted=outcome.accepted,
+                input_tokens=usage.input_tokens,
+                cached_input_tokens=usage.cached_input_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
+                output_tokens=usage.output_tokens,
+                reasoning_tokens=usage.reasoning_tokens,
+                estimated=usage.estimated,
+                latency_ms=outcome.latency_ms,
+                first_token_ms=outcome.first_token_ms,
+                finish_reason=outcome.finish_reason,
+                retries=outcome.retries,
+            )
+        )
