@@ -6,6 +6,7 @@ RFC 8785; the rest goes to the reference implementation. Pure.
 """
 
 import re
+from decimal import Decimal
 from typing import Any, Final, cast
 
 import orjson
@@ -24,7 +25,7 @@ _DECIMAL_UNTIL = 1e-5
 
 
 class CanonicalizationRejected(TurnkeeperError):
-    """The value has no canonical form: not finite, an integer without an exact double, too deep, or not JSON."""
+    """The value has no canonical form: not finite, an integer that no double spells, too deep, or not JSON."""
 
     code = "not_canonicalizable"
 
@@ -36,8 +37,9 @@ class _NeedsReference(Exception):
 def canonicalize(value: object) -> bytes:
     """The RFC 8785 form of a JSON value in UTF-8.
 
-    An integer beyond 2**53 - 1 is written as the double it equals, and refused where it equals none. Nesting deeper
-    than 64 containers is refused. Raises `CanonicalizationRejected`.
+    An integer beyond 2**53 - 1 is accepted only as the shortest decimal of a double, so that a canonical form can be
+    read again and no two integers share one. Nesting deeper than 64 containers is refused. Raises
+    `CanonicalizationRejected`.
     """
     try:
         return orjson.dumps(_fast_form(value, MAX_DEPTH), option=orjson.OPT_SORT_KEYS)
@@ -130,7 +132,7 @@ def _check_order_of(members: dict[str, object]) -> None:
 def _fast_integer(value: int) -> object:
     if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
         return value if type(value) is int else int(value)
-    return _fast_float(_exact_double(value))
+    return _fast_float(_double_spelled(value))
 
 
 def _fast_float(value: float) -> object:
@@ -147,7 +149,7 @@ def _fast_float(value: float) -> object:
 def _reference_form(value: object, depth_left: int) -> object:
     """The value as `rfc8785` has to see it: large integers as doubles, nothing deeper than the limit."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else _exact_double(value)
+        return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else _double_spelled(value)
     if not isinstance(value, dict | list):
         return value
     below = _deeper(depth_left)
@@ -157,13 +159,13 @@ def _reference_form(value: object, depth_left: int) -> object:
     return {name: _reference_form(member, below) for name, member in members.items()}
 
 
-def _exact_double(value: int) -> float:
+def _double_spelled(value: int) -> float:
     try:
         double = float(value)
     except OverflowError as error:
         raise CanonicalizationRejected("an integer is larger than the largest double") from error
-    if int(double) != value:
-        raise CanonicalizationRejected("an integer beyond 2**53 - 1 equals no double")
+    if Decimal(repr(double)) != value:
+        raise CanonicalizationRejected("an integer beyond 2**53 - 1 is not the shortest decimal of a double")
     return double
 
 

@@ -67,7 +67,7 @@ def parse_strict(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> JsonValue:
     try:
         value: JsonValue = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _explain(error) from error
+        raise _explain(body, error) from error
     _check_depth(body, limits.max_depth)
     # A text that the writer reproduces byte for byte had no second member of one name: it would be gone.
     if orjson.dumps(value) == body:
@@ -145,17 +145,25 @@ def _check_depth(body: bytes, max_depth: int) -> None:
         )
 
 
-def _explain(error: orjson.JSONDecodeError) -> JsonRejected:
+def _explain(body: bytes, error: orjson.JSONDecodeError) -> JsonRejected:
     reason = error.msg
     if "infinity" in reason or _NOT_FINITE.match(error.doc, error.pos):
         return JsonRejected("a number is not finite", code="not_finite", detail={"offset": error.pos})
-    if "surrogate" in reason:
+    if "surrogate" in reason and _is_utf8_but_for_surrogates(body):
         return JsonRejected(
             "a string has half of a surrogate pair", code="lone_surrogate", detail={"offset": error.pos}
         )
     if "depth" in reason:
         return JsonRejected("the text nests too deep", code="too_deep")
     return JsonRejected(f"the text is not JSON: {reason}", detail={"offset": error.pos})
+
+
+def _is_utf8_but_for_surrogates(body: bytes) -> bool:
+    try:
+        body.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
