@@ -203,8 +203,9 @@ class TurnSummary:
 
 @dataclass(frozen=True, slots=True)
 class StoredFinding:
-    """A finding with where and when it was made."""
+    """A finding with where and when it was made; `id` grows with time."""
 
+    id: int
     session_id: str
     recorded: int
     at_ms: int
@@ -227,7 +228,7 @@ class ChainReader(Protocol):
         ...
 
     def findings(self, session_id: str | None = None, *, after: int = 0, limit: int) -> Sequence[StoredFinding]:
-        """Findings in the order they were made, of one session or of all."""
+        """Findings in the order they were made, of one session or of all; `after` is the last `id` seen."""
         ...
 
 

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.ports import (
@@ -261,46 +261,32 @@ def _find_used(connection: sqlite3.Connection, session_id: str, request_id: str,
     return UsedBefore(None if row is None else RecordedAnswer(row[0], row[1], row[2]), used)
 
 
-def terms_of(row: Sequence[object]) -> SessionTerms:
-    """The terms in a row of `sessions`, in the order of its columns."""
-    session_id, key_id, agent_id, acs_version, skew_window_ms, methods, hello_hash, server_hello, created = row
+def terms_of(row: Sequence[Any]) -> SessionTerms:
+    """The terms in a row of `sessions`, in the order of its columns; the tables are STRICT, so each has its type."""
+    session_id, key_id, agent_id, acs_version, skew_window_ms, methods, hello_hash, server_hello, created_at_ms = row
     return SessionTerms(
-        session_id=str(session_id),
-        key_id=str(key_id),
-        agent_id=str(agent_id),
-        acs_version=str(acs_version),
-        skew_window_ms=_integer(skew_window_ms),
-        methods=frozenset(filter(None, str(methods).split("\n"))),
-        hello_hash=str(hello_hash),
-        server_hello=_content(server_hello),
-        created_at_ms=_integer(created),
+        session_id=session_id,
+        key_id=key_id,
+        agent_id=agent_id,
+        acs_version=acs_version,
+        skew_window_ms=skew_window_ms,
+        methods=frozenset(filter(None, methods.split("\n"))),
+        hello_hash=hello_hash,
+        server_hello=server_hello,
+        created_at_ms=created_at_ms,
     )
 
 
-def progress_of(row: Sequence[object]) -> SessionProgress:
+def progress_of(row: Sequence[Any]) -> SessionProgress:
     """The progress in a row of `sessions`, in the order of its columns."""
     head, recorded, entries, tool_calls, turns, closed, turn_id, ordinal, steps, calls, denied = row
-    window = None
-    if turn_id is not None:
-        window = TurnWindow(str(turn_id), _integer(ordinal), _integer(steps), _integer(calls), bool(denied))
+    window = None if turn_id is None else TurnWindow(turn_id, ordinal, steps, calls, bool(denied))
     return SessionProgress(
-        head=None if head is None else str(head),
-        recorded=_integer(recorded),
-        entries=_integer(entries),
-        tool_calls=_integer(tool_calls),
-        turns=_integer(turns),
+        head=head,
+        recorded=recorded,
+        entries=entries,
+        tool_calls=tool_calls,
+        turns=turns,
         closed=bool(closed),
         window=window,
     )
-
-
-def _integer(value: object) -> int:
-    if not isinstance(value, int):
-        raise StoreFailed("the Guardian's store holds something else where a number belongs")
-    return value
-
-
-def _content(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise StoreFailed("the Guardian's store holds something else where bytes belong")
-    return value
