@@ -1,10 +1,12 @@
 """Joins the model gateway to a turn's ledger, and providers' names to providers. No rule of its own."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
+from turnkeeper.sandbox.local_model import LocalModel
 from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant
 from turnkeeper.sandbox.providers import ModelSpec, Provider
 from turnkeeper.turns.box_ports import TurnMeter
@@ -65,3 +67,20 @@ class LedgerMeter:
                 retries=outcome.retries,
             )
         )
+
+
+class SharedLocalModel:
+    """One local model for everybody who asks: started by the first, waited for by the rest."""
+
+    def __init__(self, name: str) -> None:
+        self._model = LocalModel(name)
+        self._starting = asyncio.Lock()
+
+    async def provider(self) -> Provider:
+        """The running model. Raises `LocalModelUnavailable`."""
+        async with self._starting:
+            return await self._model.start()
+
+    async def stop(self) -> None:
+        """Returns when its process is gone."""
+        await self._model.stop()

@@ -1,0 +1,43 @@
+"""`turnkeeper export SESSION`: what a session asked and was answered, as JSON lines. Works beside a running server."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from turnkeeper.cli.exits import UsageRefused
+from turnkeeper.cli.options import ConfigFile, DataDirectory, load
+from turnkeeper.datadir import DataDir
+from turnkeeper.guardian.export import export_lines
+from turnkeeper.ids import is_id, uuid_of
+from turnkeeper.store.chain_reader import SqliteChainReader
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(export)
+
+
+def export(
+    session: Annotated[str, typer.Argument(help="A session of ours (ses_...) or an ACS session id.")],
+    config: ConfigFile = None,
+    data_dir: DataDirectory = None,
+) -> None:
+    """Print a session's steps, one JSON object per line: request, response, entry, turn_id."""
+    folder = DataDir(load(config, data_dir).settings.data_dir)
+    folder.require()
+    with SqliteChainReader(folder.guardian_database) as reader:
+        lines = 0
+        for line in export_lines(reader, acs_session_id(session)):
+            sys.stdout.buffer.write(line)
+            lines += 1
+        sys.stdout.buffer.flush()
+    if lines == 0:
+        raise UsageRefused(
+            f"the Guardian knows no session {session}", hint="`turnkeeper verify` lists the sessions it knows."
+        )
+
+
+def acs_session_id(session: str) -> str:
+    """The id under which the Guardian knows a session: ours carry the same bits as a UUID."""
+    return uuid_of(session) if is_id(session, "ses") else session
