@@ -5,6 +5,7 @@ print into the protocol.
 """
 
 import asyncio
+import gc
 import sys
 
 from turnkeeper.harness.hardening import FramePipes, claim_frame_pipes, forbid_dumping
@@ -14,9 +15,13 @@ PIPES = claim_frame_pipes()
 
 from turnkeeper.harness.channel import PipeChannel  # noqa: E402 - after the lines above, see the docstring
 from turnkeeper.harness.loop import serve  # noqa: E402
+from turnkeeper.harness.rehearsal import rehearse  # noqa: E402
 
 
 async def _main(pipes: FramePipes) -> int:
+    await rehearse()
+    # What the imports left behind lives as long as the process; no collection needs to walk it again.
+    gc.freeze()
     return await serve(await PipeChannel.open(pipes))
 
 

@@ -55,12 +55,15 @@ class SpentUsage:
         self.reasoning_tokens += usage.details.get("reasoning_tokens", 0)
 
 
+def socket_transport(gateway_socket: str) -> httpx2.AsyncBaseTransport:
+    """Every connection goes to this unix socket. Plain HTTP: a TLS context would only cost start-up time."""
+    return httpx2.AsyncHTTPTransport(uds=gateway_socket, verify=False)
+
+
 class TurnModel(OpenAIChatModel):
     """The turn's model. `said` is the text of the latest answer that had any."""
 
-    def __init__(self, name: str, gateway_socket: str, *, max_calls: int) -> None:
-        # Plain HTTP over a unix socket: a TLS context would only cost start-up time.
-        transport = httpx2.AsyncHTTPTransport(uds=gateway_socket, verify=False)
+    def __init__(self, name: str, transport: httpx2.AsyncBaseTransport, *, max_calls: int) -> None:
         client = AsyncOpenAI(
             base_url=_GATEWAY_URL,
             api_key=_NO_KEY,

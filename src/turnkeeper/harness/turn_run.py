@@ -5,6 +5,7 @@ Reads no environment and opens no connection but the gateway's socket.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -16,9 +17,9 @@ from pydantic_ai.usage import UsageLimits
 
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
 from turnkeeper.harness.history import messages_of
-from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel
+from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel, socket_transport
 from turnkeeper.harness.submit import ASK_ONCE, ResultForm, Submissions, words_for
-from turnkeeper.harness.tools import ProposedTools, worker_tool
+from turnkeeper.harness.tools import ProposedTool, ProposedTools, worker_tool
 from turnkeeper.sandbox.protocol import Done, HarnessProtocolError, Report, ResponseDenied, Start, render_frame
 
 MAX_ERROR_CHARACTERS: Final = 500
@@ -38,6 +39,17 @@ class Stop:
 
     reason: StopReason
     error: str | None = None
+
+
+def turn_agent(model: TurnModel, instructions: str, tools: Sequence[ProposedTool]) -> TurnAgent:
+    """An agent that answers in text, or not at all, and may propose these tools."""
+    return Agent(
+        model,
+        output_type=[str, type(None)],
+        instructions=instructions or None,
+        toolsets=[ProposedTools(tools)] if tools else [],
+        retries=_MAX_RETRIES,
+    )
 
 
 @dataclass(slots=True)
@@ -76,20 +88,15 @@ class TurnRun:
 
     def _build(self) -> TurnAgent:
         start = self.start
-        self.model = TurnModel(start.model, start.gateway_socket, max_calls=start.max_model_calls)
+        transport = socket_transport(start.gateway_socket)
+        self.model = TurnModel(start.model, transport, max_calls=start.max_model_calls)
         self._messages = messages_of(start.history)
         tools = [worker_tool(spec, self.link, self.model.usage) for spec in start.tools]
         if start.output_schema is not None:
             self.submissions = Submissions(ResultForm.of(start.output_schema), self.link)
             if start.output_mode == "tool":
                 tools.append(self.submissions.tool())
-        return Agent(
-            self.model,
-            output_type=[str, type(None)],
-            instructions=start.instructions or None,
-            toolsets=[ProposedTools(tools)] if tools else [],
-            retries=_MAX_RETRIES,
-        )
+        return turn_agent(self.model, start.instructions, tools)
 
     async def _converse(self, agent: TurnAgent, prompt: str) -> Stop:
         submissions = self.submissions
