@@ -16,8 +16,9 @@ from typing import Final, Protocol, Self, cast
 
 import orjson
 
+from turnkeeper.acs.schemas import render_pointer
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.turns.schema_rules import MAX_SCHEMA_BYTES, OutputSchemaInvalid, check_schema_rules, pointer_of
+from turnkeeper.turns.schema_rules import MAX_SCHEMA_BYTES, OutputSchemaInvalid, check_schema_rules
 
 MAX_ANSWER_BYTES: Final = 262_144
 MAX_REMEMBERED: Final = 256
@@ -211,7 +212,7 @@ def _raise_if_invalid(answer: Mapping[str, object]) -> None:
     found = cast("Mapping[str, object]", invalid)
     raise OutputSchemaInvalid(
         f"the schema does not compile: {found['message']}",
-        detail={"pointer": pointer_of(cast("list[str | int]", found["path"]))},
+        detail={"pointer": render_pointer(cast("list[str | int]", found["path"]))},
         hint="The pointer names the place in the schema; patterns may not look around or refer back.",
     )
 

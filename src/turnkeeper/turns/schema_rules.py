@@ -62,11 +62,6 @@ def check_schema_rules(schema_json: str, *, max_bytes: int = MAX_SCHEMA_BYTES) -
         _check_references(place)
 
 
-def pointer_of(path: list[str | int]) -> str:
-    """A JSON Pointer (RFC 6901) of the steps."""
-    return "".join("/" + _escaped(str(step)) for step in path)
-
-
 def _parsed(schema_json: str) -> object:
     try:
         return parse_strict(schema_json.encode(), JsonLimits(max_depth=MAX_SCHEMA_DEPTH))

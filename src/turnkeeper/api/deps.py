@@ -1,0 +1,77 @@
+"""What the turn API is given: a store, news, clocks, limits, names. It makes none of these itself."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Annotated, Protocol, cast
+
+from fastapi import Depends, Request
+
+from turnkeeper.api.stream_registry import StreamRegistry
+from turnkeeper.clock import Clock
+from turnkeeper.ids import IdSource
+from turnkeeper.turns.ports import TurnCommands, TurnReads
+from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.wakeups import Watch
+
+
+class ApiStore(TurnReads, TurnCommands, Protocol):
+    """What the API reads and changes."""
+
+
+class News(Protocol):
+    """Where a request learns that something was committed."""
+
+    def watch(self, topic: str) -> AbstractContextManager[Watch]:
+        """A watch on the topic: begin it, then read, then wait."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """The limits of the API. Each one is named in the answer that refuses a request for it."""
+
+    max_body_bytes: int = 1_048_576
+    metadata_bytes: int = 16_384
+    text_bytes: int = 262_144
+    sse_heartbeat_ms: int = 15_000
+    sse_max_age_ms: int = 3_600_000
+    poll_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether requests can be served, by parts that answer yes or no, with counters. Holds nothing secret."""
+
+    ready: bool
+    checks: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    counters: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDeps:
+    """Everything the routes work with.
+
+    `providers` and `tool_names` are what an agent may name; `model_params` too, where it is not `None`.
+    """
+
+    store: ApiStore
+    news: News
+    schema_checker: SchemaChecker
+    clock: Clock
+    ids: IdSource
+    cursor_secret: bytes
+    readiness: Callable[[], Awaitable[Readiness]]
+    providers: frozenset[str]
+    tool_names: frozenset[str]
+    model_params: frozenset[str] | None = None
+    settings: ApiSettings = ApiSettings()
+    streams: StreamRegistry = field(default_factory=StreamRegistry)
+
+
+def deps_of(request: Request) -> ApiDeps:
+    """The dependencies of the application that serves this request."""
+    return cast("ApiDeps", request.app.state.deps)
+
+
+Deps = Annotated[ApiDeps, Depends(deps_of)]

@@ -1,0 +1,196 @@
+"""From a request body to something the store can be given (contract 2 and 8).
+
+Answers for checked, typed values with the raw text of what must be echoed. Looks nothing up but names it was given.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from turnkeeper.acs.strictjson import JsonValue, member_slices
+from turnkeeper.api.bodies import JsonBody, element_slices
+from turnkeeper.api.deps import ApiDeps, ApiSettings
+from turnkeeper.api.fields import Fields
+from turnkeeper.api.unbuilt import AGENT_FIELDS, BUDGET_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
+from turnkeeper.ids import is_id
+from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice
+from turnkeeper.turns.ports import NewAgent, NewSession
+
+MAX_NAME_CHARACTERS: Final = 200
+MAX_INSTRUCTIONS_CHARACTERS: Final = 262_144
+MAX_TOOLS: Final = 64
+MAX_PARAMS: Final = 32
+MAX_PARTS: Final = 100
+MAX_REASON_CHARACTERS: Final = 500
+MAX_REPAIR_ATTEMPTS: Final = 10
+DEFAULT_TIMEOUT_MS: Final = 3_600_000
+MAX_TIMEOUT_MS: Final = 86_400_000
+DEFAULT_REPAIR_ATTEMPTS: Final = 3
+
+_BUDGET_NAMES = ("max_model_calls", "max_total_tokens", "max_output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBody:
+    """The body of a posted turn. `max_repair_attempts` is `None` where the agent's own number counts."""
+
+    input_text: str
+    input_json: str
+    output_schema_json: str | None
+    metadata_json: str
+    budget: Budget | None
+    max_repair_attempts: int | None
+
+
+def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
+    """The agent to create. Raises `RequestRefused`."""
+    fields = Fields(body.members)
+    fields.close({"name", "model", "instructions", "tools", "limits", "metadata"}, AGENT_FIELDS)
+    name = fields.required_text("name", max_characters=MAX_NAME_CHARACTERS)
+    model = _model(fields.required_object("model"), deps)
+    instructions = fields.text("instructions", max_characters=MAX_INSTRUCTIONS_CHARACTERS, one_line=False) or ""
+    tools = _tools(fields, deps.tool_names)
+    limits = _limits(fields.object("limits"))
+    metadata_json = _metadata(fields, body, deps.settings)
+    fields.finish()
+    return NewAgent(name, model, instructions, tools, limits, metadata_json)
+
+
+def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
+    """The session to open. Raises `RequestRefused`."""
+    fields = Fields(body.members)
+    fields.close({"agent_id", "title", "budget", "metadata"}, SESSION_FIELDS)
+    agent_id = fields.required_text("agent_id", max_characters=MAX_NAME_CHARACTERS)
+    title = fields.text("title", max_characters=MAX_NAME_CHARACTERS)
+    budget = _budget(fields.object("budget"))
+    metadata_json = _metadata(fields, body, settings)
+    if agent_id and not is_id(agent_id, "agt"):
+        fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
+    fields.finish()
+    return NewSession(agent_id, title, metadata_json, budget)
+
+
+def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:
+    """The turn to accept. The output schema is not looked into here. Raises `RequestRefused`."""
+    fields = Fields(body.members)
+    fields.close({"input", "output_schema", "metadata", "budget", "max_repair_attempts"}, TURN_FIELDS)
+    input_text = _input_text(fields, body.slices, settings.text_bytes)
+    metadata_json = _metadata(fields, body, settings)
+    budget = _budget(fields.object("budget"))
+    repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
+    schema_json = body.slices["output_schema"] if fields.has("output_schema") else None
+    fields.finish()
+    return TurnBody(input_text, body.slices["input"], schema_json, metadata_json, budget, repairs)
+
+
+def parse_cancel(body: JsonBody) -> tuple[CancelMode, str | None]:
+    """How a turn is to be canceled, and why. Raises `RequestRefused`."""
+    fields = Fields(body.members)
+    fields.close({"mode", "reason"}, {})
+    mode = fields.choice("mode", ("graceful", "immediate"), "graceful")
+    reason = fields.text("reason", max_characters=MAX_REASON_CHARACTERS)
+    fields.finish()
+    return cast("CancelMode", mode), reason
+
+
+def parse_close(body: JsonBody) -> Literal["drain", "cancel"]:
+    """What becomes of a closing session's queue; it is worked off when nothing is said. Raises `RequestRefused`."""
+    fields = Fields(body.members)
+    fields.close({"mode"}, {})
+    mode = fields.choice("mode", ("drain", "cancel"), "drain")
+    fields.finish()
+    return cast("Literal['drain', 'cancel']", mode)
+
+
+def _model(fields: Fields, deps: ApiDeps) -> ModelChoice:
+    fields.close({"provider", "id", "params"}, {})
+    provider = fields.required_text("provider", max_characters=MAX_NAME_CHARACTERS)
+    model_id = fields.required_text("id", max_characters=MAX_NAME_CHARACTERS)
+    if provider and provider not in deps.providers:
+        configured = ", ".join(sorted(deps.providers)) or "none"
+        fields.note("provider", "invalid_field", f"no provider has this name; configured: {configured}")
+    return ModelChoice(provider, model_id, _params(fields.object("params"), deps.model_params))
+
+
+def _params(fields: Fields | None, allowed: frozenset[str] | None) -> Mapping[str, object]:
+    if fields is None:
+        return {}
+    if len(fields.members()) > MAX_PARAMS:
+        fields.note("", "invalid_field", f"params has more than {MAX_PARAMS} members")
+    if allowed is not None:
+        unbuilt: dict[str, tuple[JsonValue, ...]] = {name: () for name in fields.members() if name not in allowed}
+        fields.close(allowed, unbuilt)
+    return fields.members()
+
+
+def _tools(fields: Fields, known: frozenset[str]) -> tuple[str, ...]:
+    tools = fields.texts("tools", max_items=MAX_TOOLS)
+    unknown = [tool[:MAX_NAME_CHARACTERS] for tool in tools if tool not in known]
+    if unknown:
+        fields.note("tools", "invalid_field", f"{unknown[0]!r} is not a tool; there are: {', '.join(sorted(known))}")
+    return tools
+
+
+def _limits(fields: Fields | None) -> AgentLimits:
+    if fields is None:
+        return AgentLimits()
+    fields.close({"timeout_ms", "max_repair_attempts"}, LIMITS_FIELDS)
+    timeout_ms = fields.integer("timeout_ms", low=1, high=MAX_TIMEOUT_MS)
+    repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
+    return AgentLimits(
+        timeout_ms=DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+        max_repair_attempts=DEFAULT_REPAIR_ATTEMPTS if repairs is None else repairs,
+    )
+
+
+def _budget(fields: Fields | None) -> Budget | None:
+    if fields is None:
+        return None
+    fields.close(_BUDGET_NAMES, BUDGET_FIELDS)
+    calls, total, output = (fields.integer(name, low=1, code="budget_invalid") for name in _BUDGET_NAMES)
+    return Budget(max_model_calls=calls, max_total_tokens=total, max_output_tokens=output)
+
+
+def _metadata(fields: Fields, body: JsonBody, settings: ApiSettings) -> str:
+    return fields.raw_object("metadata", body.slices, max_bytes=settings.metadata_bytes) or "{}"
+
+
+def _input_text(fields: Fields, slices: Mapping[str, str], max_bytes: int) -> str:
+    value = fields.value("input")
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, list):
+        parts = fields.objects("input", max_items=MAX_PARTS)
+        text = "\n".join(
+            _part_text(part, raw) for part, raw in zip(parts, element_slices(slices["input"]), strict=False)
+        )
+    else:
+        fields.note("input", "invalid_field", "/input is required: a string, or a list of parts")
+        return ""
+    if not text.strip():
+        fields.note("input", "invalid_field", "/input is empty")
+    elif len(text.encode()) > max_bytes:
+        fields.note("input", "invalid_field", f"/input is longer than {max_bytes} bytes")
+    return text
+
+
+def _part_text(part: Fields, part_json: str) -> str:
+    kind = part.value("type")
+    if kind == "text":
+        part.close({"type", "text"}, {})
+        return part.required_text("text", max_characters=MAX_INSTRUCTIONS_CHARACTERS, one_line=False)
+    if kind == "json":
+        part.close({"type", "value"}, {})
+        return _json_text(part, part_json)
+    if kind == "file":
+        part.note("type", "not_supported_yet", "parts of type file are not supported yet")
+    else:
+        part.note("type", "invalid_field", f"{part.pointer('type')} is neither text nor json")
+    return ""
+
+
+def _json_text(part: Fields, part_json: str) -> str:
+    if "value" not in part.members():
+        part.note("value", "invalid_field", f"{part.pointer('value')} is required")
+        return ""
+    return member_slices(part_json)["value"]

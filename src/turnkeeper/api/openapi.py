@@ -1,0 +1,126 @@
+"""The OpenAPI document: what FastAPI cannot see is written here by hand.
+
+Bodies are parsed by our own strict reader and answers are rendered text, so both are described by the component
+schemas; routes name them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+
+from turnkeeper.api.openapi_schemas import COMPONENTS
+from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
+from turnkeeper.events.envelope import API_VERSION
+
+Document = dict[str, Any]
+
+LIST_QUERY: Final = ("limit", "after", "order")
+EVENT_QUERY: Final = ("events_limit", "events_after", "types")
+STREAM_QUERY: Final = ("stream_after", "types", "deltas", "Last-Event-ID")
+
+_TEXTS: Final[Mapping[int, str]] = {
+    200: "As asked.",
+    201: "Made.",
+    202: "Accepted and committed; the work happens later.",
+    204: "The stream is finished; there is nothing more to come.",
+    503: "Not ready.",
+}
+_REFUSALS: Final = (400, 401, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503)
+
+
+def _value(name: str, schema: Document, description: str, *, place: str = "query") -> Document:
+    return {"name": name, "in": place, "required": False, "schema": schema, "description": description}
+
+
+_ID_PATTERN = "^{}_[0-9A-HJKMNP-TV-Z]{{26}}$"
+_VALUES: Final[Mapping[str, Document]] = {
+    "limit": _value("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "Length of the page."),
+    "after": _value("after", {"type": "string", "maxLength": 512}, "The `next_cursor` of the page before."),
+    "order": _value("order", {"enum": ["desc", "asc"], "default": "desc"}, "Newest first, or oldest first."),
+    "agent_id": _value("agent_id", {"type": "string", "pattern": _ID_PATTERN.format("agt")}, "Only of this agent."),
+    "turn_id": _value("turn_id", {"type": "string", "pattern": _ID_PATTERN.format("trn")}, "Only of this turn."),
+    "wait_ms": _value(
+        "wait_ms", {"type": "integer", "minimum": 0, "maximum": 60_000}, "Answer at the end, or after this time."
+    ),
+    "events_limit": _value(
+        "limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 20}, "Length of the page."
+    ),
+    "events_after": _value("after", {"type": "string", "maxLength": 512}, "A sequence, or a `next_cursor`."),
+    "types": _value(
+        "types", {"type": "string", "pattern": r"^[a-z_]+(\.[a-z_]+)+(,[a-z_]+(\.[a-z_]+)+)*$"}, "Types, by commas."
+    ),
+    "stream_after": _value(
+        "after", {"type": "integer", "minimum": 0}, "Begin behind this sequence; without it at the tail."
+    ),
+    "deltas": _value(
+        "deltas", {"enum": ["true", "false"]}, "Whether unfinished text is wanted, where it may be shown."
+    ),
+    "Last-Event-ID": _value("Last-Event-ID", {"type": "integer", "minimum": 0}, "Wins over `after`.", place="header"),
+    "Idempotency-Key": _value(
+        "Idempotency-Key",
+        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+        "The same key and body again give the same turn.",
+        place="header",
+    ),
+}
+
+
+def answers(by_status: Mapping[int, str | None], *, protected: bool = True) -> dict[int | str, Document]:
+    """The `responses` of a route: what each status carries, and the problems."""
+    described: dict[int | str, Document] = {
+        status: {"description": _TEXTS[status], **_content(name)} for status, name in by_status.items()
+    }
+    if not protected:
+        return described
+    for status in _REFUSALS:
+        described.setdefault(status, _problem(status))
+    return described
+
+
+def body(name: str, *, required: bool = True) -> Document:
+    """The request body of a route, for `openapi_extra`."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+def query(*names: str) -> Document:
+    """The query values and headers of a route, for `openapi_extra`."""
+    return {"parameters": [_VALUES[name] for name in names]}
+
+
+def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document:
+    """The whole document, made once."""
+    if app.openapi_schema is None or "Problem" not in app.openapi_schema.get("components", {}).get("schemas", {}):
+        document = generate()
+        components = document.setdefault("components", {})
+        components["schemas"] = dict(COMPONENTS)
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["info"]["version"] = API_VERSION
+        _secure(document)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _secure(document: Document) -> None:
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            # FastAPI adds one for the models that it thinks it validates.
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                operation["responses"]["422"] = _problem(422)
+            if path.startswith("/v1/"):
+                operation["security"] = [{"key": []}]
+
+
+def _content(name: str | None) -> Document:
+    if name is None:
+        return {}
+    if name == "stream":
+        return {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return {"content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}}
+
+
+def _problem(status: int) -> Document:
+    codes = ", ".join(f"`{code}`" for code, kind in PROBLEMS.items() if kind.status == status)
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {"description": f"Refused: {codes}.", "content": content}

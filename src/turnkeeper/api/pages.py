@@ -1,0 +1,122 @@
+"""Query values and pages of lists (contract 14).
+
+Answers for limits, order and cursors that cannot be made up or carried to another list, and for a page that stays
+below a size whatever is in it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar, cast
+
+import orjson
+from fastapi import Request
+from starlette.responses import Response
+
+from turnkeeper.api.problems import RequestRefused
+from turnkeeper.api.unbuilt import is_metadata_filter
+from turnkeeper.events.cursors import parse_cursor, render_cursor
+from turnkeeper.turns.ports import PageRequest
+
+DEFAULT_LIMIT: Final = 20
+MAX_LIMIT: Final = 100
+MAX_EVENTS_LIMIT: Final = 1_000
+MAX_PAGE_BYTES: Final = 8 * 1_048_576
+
+T = TypeVar("T")
+
+
+class Query:
+    """The query values of a request: each at most once, none that the endpoint does not know."""
+
+    def __init__(self, request: Request, known: Collection[str], unbuilt: Collection[str] = ()) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in request.query_params.multi_items():
+            _check_name(name, known, unbuilt)
+            if name in self._values:
+                raise _invalid(name, "is given twice")
+            self._values[name] = value
+
+    def text(self, name: str) -> str | None:
+        """The value, `None` when it is missing."""
+        return self._values.get(name)
+
+    def integer(self, name: str, *, low: int, high: int) -> int | None:
+        """A decimal number from `low` to `high`."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdecimal() and len(value) <= 16 and low <= int(value) <= high):
+            raise _invalid(name, f"is not a whole number from {low} to {high}")
+        return int(value)
+
+    def choice(self, name: str, options: tuple[str, ...], default: str) -> str:
+        """One of the options."""
+        value = self._values.get(name, default)
+        if value not in options:
+            raise _invalid(name, f"is not one of {', '.join(options)}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Which part of which list was asked for."""
+
+    page: PageRequest
+    filters: Mapping[str, str | None]
+
+
+def list_query(query: Query, secret: bytes, **filters: str | None) -> ListQuery:
+    """The page that `limit`, `after` and `order` ask for. Raises `RequestRefused`, `CursorInvalid`."""
+    order = cast("Literal['asc', 'desc']", query.choice("order", ("desc", "asc"), "desc"))
+    limit = query.integer("limit", low=1, high=MAX_LIMIT) or DEFAULT_LIMIT
+    bound = {**filters, "order": order}
+    cursor = query.text("after")
+    after = None if cursor is None else parse_cursor(cursor, bound, secret)
+    return ListQuery(PageRequest(limit=limit, after=after, order=order), bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One element of a list, and where the list goes on after it."""
+
+    json: bytes
+    position: str
+
+
+def render_list(rendered: Sequence[Rendered], *, has_more: bool, cursor: Callable[[str], str | None]) -> Response:
+    """The list object. A page that would grow too large ends earlier and says that there is more."""
+    kept, size = 0, 0
+    for element in rendered:
+        if kept and size + len(element.json) > MAX_PAGE_BYTES:
+            break
+        kept, size = kept + 1, size + len(element.json)
+    more = has_more or kept < len(rendered)
+    document = {
+        "object": "list",
+        "data": [orjson.Fragment(element.json) for element in rendered[:kept]],
+        "has_more": more,
+        "next_cursor": cursor(rendered[kept - 1].position) if more and kept else None,
+    }
+    return Response(orjson.dumps(document), media_type="application/json")
+
+
+def cursor_maker(filters: Mapping[str, str | None], secret: bytes) -> Callable[[str], str]:
+    """Makes cursors for one list."""
+    return lambda position: render_cursor(position, filters, secret)
+
+
+def _check_name(name: str, known: Collection[str], unbuilt: Collection[str]) -> None:
+    shown = name[:100]
+    if name in unbuilt or is_metadata_filter(name):
+        raise RequestRefused("not_supported_yet", f"The query value {shown!r} is not supported yet.", param=shown)
+    if name not in known:
+        raise RequestRefused(
+            "unknown_field",
+            f"{shown!r} is not a query value of this endpoint.",
+            param=shown,
+            hint=f"It takes {', '.join(sorted(known)) or 'none'}.",
+        )
+
+
+def _invalid(name: str, why: str) -> RequestRefused:
+    return RequestRefused("invalid_field", f"The query value {name!r} {why}.", param=name)

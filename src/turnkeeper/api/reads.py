@@ -1,0 +1,230 @@
+"""How agents, sessions, turns and submissions look from outside (contract 2 and 3).
+
+Answers for one rendering of each thing, used by the routes and by whatever else shows them. What an app or an agent
+sent comes back token for token; after the end a turn shows the terminal event's own text. Must never publish a
+submitted value that was not allowed (amendment 7).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import orjson
+
+from turnkeeper.acs.strictjson import JsonLimits, member_slices
+from turnkeeper.clock import render_time
+from turnkeeper.turns.model import Agent, Budget, Session, Submission, Turn, TurnStatus
+from turnkeeper.turns.ports import TurnReads
+from turnkeeper.turns.queueing import BlockedBy, blocked_by
+from turnkeeper.turns.usage import render_usage
+
+# Our own stored text: longer and deeper than anything that was let in, as the event wraps it.
+_STORED: Final = JsonLimits(max_bytes=64 * 1_048_576, max_depth=128)
+_SEED_FIELDS: Final = (
+    "status",
+    "stop_reason",
+    "output",
+    "result",
+    "result_error",
+    "usage",
+    "metadata",
+    "idempotency_key",
+    "duration_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What a turn object says that does not stand in the turn's row."""
+
+    blocked_by: BlockedBy | None = None
+    repair_attempts_left: int | None = None
+
+
+async def read_turn(store: TurnReads, turn: Turn) -> bytes:
+    """The turn object, with what waits before it and how many repairs are left."""
+    return render_turn(turn, TurnContext(await _blocked_by(store, turn), await _repairs_left(store, turn)))
+
+
+async def _blocked_by(store: TurnReads, turn: Turn) -> BlockedBy | None:
+    if turn.status is not TurnStatus.QUEUED:
+        return None
+    active_id = (await store.session(turn.session_id)).active_turn_id
+    if active_id is None or active_id == turn.id:
+        return None
+    return blocked_by(active_id, (await store.turn(active_id)).status)
+
+
+async def _repairs_left(store: TurnReads, turn: Turn) -> int | None:
+    if turn.output_schema_json is None:
+        return None
+    if turn.attempt == 0:
+        return turn.max_repair_attempts
+    refused = sum(not submission.valid for submission in await store.submissions(turn.id))
+    return max(0, turn.max_repair_attempts - refused)
+
+
+def render_turn(turn: Turn, context: TurnContext) -> bytes:
+    """The turn object, its keys in the contract's order (contract 3)."""
+    return orjson.dumps(_running_turn(turn, context) | _ended_fields(turn))
+
+
+def _running_turn(turn: Turn, context: TurnContext) -> dict[str, object]:
+    return {
+        "id": turn.id,
+        "object": "turn",
+        "session_id": turn.session_id,
+        "agent_id": turn.agent_id,
+        "agent_version": turn.agent_version,
+        "status": turn.status.value,
+        "stop_reason": None,
+        "input": orjson.Fragment(turn.input_json),
+        "output_schema": raw_or_none(turn.output_schema_json),
+        "output": None,
+        "result": None,
+        "result_error": None,
+        "usage": orjson.Fragment(render_usage(turn.usage)),
+        "metadata": orjson.Fragment(turn.metadata_json),
+        "idempotency_key": turn.idempotency_key,
+        "budget": budget_document(turn.budget),
+        "on_busy": "enqueue",
+        "priority": "interactive",
+        "queue_position": turn.queue_position,
+        "blocked_by": _blocked_document(context.blocked_by),
+        "attempt": turn.attempt,
+        "max_attempts": 1,
+        "repair_attempts_left": context.repair_attempts_left,
+        "pause": None,
+        "error": None,
+        "parent_turn_id": None,
+        "retry_of": None,
+        "cancel_requested_at": time_or_none(turn.cancel_requested_at),
+        "created_at": render_time(turn.created_at),
+        "started_at": time_or_none(turn.started_at),
+        "ended_at": time_or_none(turn.ended_at),
+        "start_by": None,
+        "duration_ms": None,
+        "first_sequence": turn.first_sequence,
+        "last_sequence": turn.last_sequence,
+    }
+
+
+def _ended_fields(turn: Turn) -> dict[str, object]:
+    if turn.terminal_data is None:
+        return {}
+    slices = member_slices(turn.terminal_data, _STORED)
+    names = (*_SEED_FIELDS, "error") if "error" in slices else _SEED_FIELDS
+    return {name: orjson.Fragment(slices[name]) for name in names}
+
+
+def render_agent(agent: Agent) -> bytes:
+    """The agent object; what is not built is `null`."""
+    return orjson.dumps(
+        {
+            "id": agent.id,
+            "object": "agent",
+            "version": agent.version,
+            "name": agent.name,
+            "model": {"provider": agent.model.provider, "id": agent.model.id, "params": dict(agent.model.params)},
+            "instructions": agent.instructions,
+            "tools": list(agent.tools),
+            "mcp_servers": None,
+            "skills": None,
+            "subagents": None,
+            "permissions": None,
+            "sandbox": None,
+            "limits": {
+                "timeout_ms": agent.limits.timeout_ms,
+                "max_repair_attempts": agent.limits.max_repair_attempts,
+                "max_attempts": 1,
+                "pause_expiry_ms": None,
+            },
+            "guardian": None,
+            "budget": None,
+            "metadata": orjson.Fragment(agent.metadata_json),
+            "created_at": render_time(agent.created_at),
+            "archived_at": None,
+        }
+    )
+
+
+def render_session(session: Session) -> bytes:
+    """The session object (contract 2.2), with the inline budget beside it."""
+    return orjson.dumps(
+        {
+            "id": session.id,
+            "object": "session",
+            "agent_id": session.agent_id,
+            "agent_version": session.agent_version,
+            "status": session_status(session),
+            "active_turn_id": session.active_turn_id,
+            "queue_depth": session.queue_depth,
+            "last_sequence": session.last_sequence,
+            "oldest_sequence": oldest_sequence(session),
+            "workspace": {"mode": "persistent"},
+            "budget_id": None,
+            "budget": budget_document(session.budget),
+            "usage": None,
+            "title": session.title,
+            "metadata": orjson.Fragment(session.metadata_json),
+            "created_at": render_time(session.created_at),
+            "last_active_at": render_time(session.last_active_at),
+            "closed_at": time_or_none(session.closed_at),
+            "expires_at": None,
+        }
+    )
+
+
+def session_status(session: Session) -> str:
+    """The status an app sees: an open session is `busy` while a turn is active or waits, else `idle`."""
+    if session.status != "open":
+        return session.status
+    return "busy" if session.active_turn_id is not None or session.queue_depth else "idle"
+
+
+def oldest_sequence(session: Session) -> int:
+    """The first event still kept. All are, until retention is built; 0 before the first."""
+    return min(1, session.last_sequence)
+
+
+def render_submission(submission: Submission) -> bytes:
+    """One submitted value; value and errors only once a response that carried it was allowed."""
+    shown = submission.published
+    return orjson.dumps(
+        {
+            "submission": submission.submission,
+            "valid": submission.valid,
+            "value": orjson.Fragment(submission.value_json) if shown else None,
+            "errors": [dict(error) for error in submission.errors] if shown else [],
+            "withheld": not shown,
+        }
+    )
+
+
+def budget_document(budget: Budget | None) -> dict[str, int] | None:
+    """The limits that are set; `None` without a budget."""
+    if budget is None:
+        return None
+    limits: Mapping[str, int | None] = {
+        "max_model_calls": budget.max_model_calls,
+        "max_total_tokens": budget.max_total_tokens,
+        "max_output_tokens": budget.max_output_tokens,
+    }
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def raw_or_none(text: str | None) -> orjson.Fragment | None:
+    """JSON text as a part of a document, `None` for none."""
+    return None if text is None else orjson.Fragment(text)
+
+
+def time_or_none(at: datetime | None) -> str | None:
+    """The time as text, `None` for none."""
+    return None if at is None else render_time(at)
+
+
+def _blocked_document(blocked: BlockedBy | None) -> dict[str, object] | None:
+    if blocked is None:
+        return None
+    return {"turn_id": blocked.turn_id, "reason": blocked.reason, "approval_ids": []}

@@ -1,0 +1,65 @@
+"""Sessions: open one, look at one, list them, close one (contract 2.2)."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from turnkeeper.api.answers import json_response, refuse_idempotency_key, require_id
+from turnkeeper.api.auth import Caller, canceled_by
+from turnkeeper.api.bodies import read_json
+from turnkeeper.api.deps import Deps
+from turnkeeper.api.intake import parse_close, parse_session
+from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
+from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, render_list
+from turnkeeper.api.reads import render_session
+from turnkeeper.api.unbuilt import SESSION_QUERY
+
+router = APIRouter(prefix="/v1", tags=["sessions"])
+
+_LISTED: Final = frozenset({"limit", "after", "order", "agent_id"})
+
+
+@router.post("/sessions", status_code=201, responses=answers({201: "Session"}), openapi_extra=body("NewSession"))
+async def create_session(request: Request, deps: Deps, _caller: Caller) -> Response:
+    """Opens a session with an agent."""
+    Query(request, ())
+    refuse_idempotency_key(request)
+    received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
+    session = await deps.store.create_session(parse_session(received, deps.settings))
+    return json_response(render_session(session), 201, {"Location": f"/v1/sessions/{session.id}"})
+
+
+@router.get("/sessions", responses=answers({200: "SessionList"}), openapi_extra=query(*LIST_QUERY, "agent_id"))
+async def list_sessions(request: Request, deps: Deps, _caller: Caller) -> Response:
+    """Lists sessions, newest first unless `order` says otherwise."""
+    values = Query(request, _LISTED, SESSION_QUERY)
+    agent_id = values.text("agent_id")
+    if agent_id is not None:
+        require_id(agent_id, "agt", "agent")
+    wanted = list_query(values, deps.cursor_secret, list="sessions", agent_id=agent_id)
+    page = await deps.store.sessions(wanted.page, agent_id=agent_id)
+    rendered = [Rendered(render_session(session), session.id) for session in page.items]
+    return render_list(rendered, has_more=page.has_more, cursor=cursor_maker(wanted.filters, deps.cursor_secret))
+
+
+@router.get("/sessions/{session_id}", responses=answers({200: "Session"}))
+async def get_session(session_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
+    """Shows a session."""
+    Query(request, ())
+    return json_response(render_session(await deps.store.session(require_id(session_id, "ses", "session"))))
+
+
+@router.post(
+    "/sessions/{session_id}/close",
+    status_code=202,
+    responses=answers({202: "Session"}),
+    openapi_extra=body("CloseSession", required=False),
+)
+async def close_session(session_id: str, request: Request, deps: Deps, caller: Caller) -> Response:
+    """Takes no more turns from now on; `drain` works off the queue first, `cancel` cancels it."""
+    Query(request, ())
+    require_id(session_id, "ses", "session")
+    received = await read_json(request, max_bytes=deps.settings.max_body_bytes, optional=True)
+    session = await deps.store.close_session(session_id, mode=parse_close(received), by=canceled_by(caller))
+    return json_response(render_session(session), 202)

@@ -1,0 +1,100 @@
+"""What the contract has and this version has not (house rule 12), as data.
+
+Fields map to the values that mean what happens anyway; those are taken. Anything else is 422 `not_supported_yet`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from turnkeeper.acs.strictjson import JsonValue
+
+UnbuiltFields: TypeAlias = Mapping[str, tuple[JsonValue, ...]]
+
+AGENT_FIELDS: Final[UnbuiltFields] = {
+    "mcp_servers": ([],),
+    "skills": ([],),
+    "subagents": ([],),
+    "permissions": ({},),
+    "sandbox": (),
+    "guardian": (),
+    "budget": (),
+}
+LIMITS_FIELDS: Final[UnbuiltFields] = {"max_attempts": (1,), "pause_expiry_ms": ()}
+SESSION_FIELDS: Final[UnbuiltFields] = {
+    "agent_version": (1,),
+    "workspace": ({"mode": "persistent"},),
+    "network": (),
+    "secrets": ([],),
+    "retention_days": (),
+}
+TURN_FIELDS: Final[UnbuiltFields] = {
+    "on_busy": ("enqueue",),
+    "start_by": (),
+    "max_attempts": (1,),
+    "priority": ("interactive",),
+}
+BUDGET_FIELDS: Final[UnbuiltFields] = {"max_cost": (), "max_tool_calls": (), "max_active_ms": ()}
+
+_METADATA_FILTER: Final = re.compile(r"metadata\[.{0,200}\]\Z", re.DOTALL)
+_TIME_FILTERS: Final = ("created_after", "created_before")
+AGENT_QUERY: Final[tuple[str, ...]] = ()
+SESSION_QUERY: Final = ("status", *_TIME_FILTERS)
+TURN_QUERY: Final = ("status", "stop_reason", *_TIME_FILTERS)
+POST_TURN_QUERY: Final = ("stream",)
+STREAM_QUERY: Final = ("stream_token",)
+
+ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
+    ("GET", "/v1/agents/{}/versions"),
+    ("GET", "/v1/agents/{}/versions/{}"),
+    ("POST", "/v1/agents/{}"),
+    ("POST", "/v1/agents/{}/archive"),
+    ("PATCH", "/v1/sessions/{}"),
+    ("DELETE", "/v1/sessions/{}"),
+    ("GET", "/v1/sessions/{}/snapshot"),
+    ("POST", "/v1/sessions/{}/fork"),
+    ("POST", "/v1/sessions/{}/workspace_snapshots"),
+    ("GET", "/v1/sessions/{}/approval_rules"),
+    ("POST", "/v1/sessions/{}/stream_tokens"),
+    ("POST", "/v1/turns"),
+    ("POST", "/v1/turns/{}/pause"),
+    ("POST", "/v1/turns/{}/resume"),
+    ("POST", "/v1/turns/{}/messages"),
+    ("POST", "/v1/turns/{}/tool_results"),
+    ("POST", "/v1/turns/{}/retry"),
+    ("GET", "/v1/turns/{}/usage"),
+    ("GET", "/v1/turns/{}/artifacts"),
+    ("GET", "/v1/events"),
+)
+RESOURCES: Final = (
+    "admin",
+    "api_keys",
+    "approvals",
+    "artifacts",
+    "budgets",
+    "connections",
+    "files",
+    "model_prices",
+    "schedules",
+    "secrets",
+    "skills",
+    "usage",
+    "webhook_deliveries",
+    "webhook_endpoints",
+)
+
+_ENDPOINT_PATTERNS = tuple(
+    (method, re.compile(re.escape(path).replace(re.escape("{}"), "[^/]+") + r"\Z")) for method, path in ENDPOINTS
+)
+
+
+def is_unbuilt_endpoint(method: str, path: str) -> bool:
+    """Whether the contract has this endpoint and this version has not."""
+    if path.split("/")[2:3] and path.split("/")[2] in RESOURCES:
+        return True
+    return any(method == known and pattern.match(path) for known, pattern in _ENDPOINT_PATTERNS)
+
+
+def is_metadata_filter(name: str) -> bool:
+    """Whether a query value filters by metadata."""
+    return _METADATA_FILTER.match(name) is not None
