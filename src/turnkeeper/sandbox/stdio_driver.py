@@ -94,7 +94,7 @@ class StdioDriver:
         if box is not None:
             box.warm = True
         else:
-            box = await self._make_loop_box()
+            box = await self._pool.claim() or await self._make_loop_box()
         box.start_ms = self._clock.monotonic_ms() - asked_ms
         return box
 

@@ -35,6 +35,14 @@ PR_SET_DUMPABLE = 4
 Answer = dict[str, object]
 Arguments = Mapping[str, object]
 
+# By tool: each argument's type, and whether it must be there.
+ARGUMENTS: Mapping[str, Mapping[str, tuple[type, bool]]] = {
+    "shell": {"command": (str, True), "timeout_ms": (int, False)},
+    "read_file": {"path": (str, True), "offset": (int, False), "max_bytes": (int, False)},
+    "write_file": {"path": (str, True), "content": (str, True)},
+    "list_files": {"path": (str, False)},
+}
+
 
 class BadArguments(Exception):
     """The text says which argument is wrong, for the agent to read."""
@@ -187,7 +195,7 @@ class Agent:
 
     def shell(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
         """Run a command in a session of its own. Background processes outlive the call, not a timeout."""
-        arguments = checked(arguments, {"command": (str, True), "timeout_ms": (int, False)})
+        arguments = checked(arguments, ARGUMENTS["shell"])
         timeout_ms = min(timeout_ms, whole(arguments.get("timeout_ms"), timeout_ms))
         process, pipe = start_shell(text_of(arguments["command"]), self.root)
         output = Output(limit)
@@ -232,7 +240,7 @@ class Agent:
 
     def read_file(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
         """Part of a regular file as text; `truncated` says that the file goes on."""
-        arguments = checked(arguments, {"path": (str, True), "offset": (int, False), "max_bytes": (int, False)})
+        arguments = checked(arguments, ARGUMENTS["read_file"])
         wanted = min(whole(arguments.get("max_bytes"), limit), limit)
         with self.open_regular(text_of(arguments["path"]), os.O_RDONLY) as descriptor:
             raw = read_at(descriptor.fd, whole(arguments.get("offset"), 0), wanted + 1)
@@ -241,7 +249,7 @@ class Agent:
 
     def write_file(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
         """Replace or make a file; missing folders on its way are made."""
-        arguments = checked(arguments, {"path": (str, True), "content": (str, True)})
+        arguments = checked(arguments, ARGUMENTS["write_file"])
         raw = text_of(arguments["content"]).encode("utf-8", "replace")
         (self.root / text_of(arguments["path"])).parent.mkdir(parents=True, exist_ok=True)
         with self.open_regular(text_of(arguments["path"]), os.O_WRONLY | os.O_CREAT) as descriptor:
@@ -253,7 +261,7 @@ class Agent:
 
     def list_files(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
         """One line per entry of a folder: folders with a slash, files with their size."""
-        arguments = checked(arguments, {"path": (str, False)})
+        arguments = checked(arguments, ARGUMENTS["list_files"])
         with os.scandir(self.root / text_of(arguments.get("path", "."))) as entries:
             found = list(islice(entries, MAX_LIST_ENTRIES + 1))
         lines = sorted(describe(entry) for entry in found[:MAX_LIST_ENTRIES])

@@ -1,7 +1,8 @@
 """Loop boxes made ahead: importing an agent framework takes seconds that no turn should wait for.
 
-Each place keeps one ready box until it is taken or dies, then makes the next. A place whose boxes fail waits longer
-every time, so that a broken harness costs a process now and then and not a processor.
+Each place keeps one ready box until it is taken or dies, then makes the next; one is made at a time, because making
+is all processor. A place whose boxes fail waits longer every time, so that a broken harness costs a process now and
+then and not a processor.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ class WarmPool:
         self._pause = pause
         self._ready: dict[StdioLoopBox, asyncio.Event] = {}
         self._changed = asyncio.Condition()
+        self._making = asyncio.Lock()
+        self._claim: asyncio.Future[StdioLoopBox] | None = None
         self._places: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -50,6 +53,21 @@ class WarmPool:
                 return box
         return None
 
+    async def claim(self) -> StdioLoopBox | None:
+        """The box that is being made just now, when it is ready; None if there is none or it is claimed already.
+
+        It is there sooner than one begun now beside it. Raises `SandboxUnavailable` if it fails.
+        """
+        if self._claim is not None or not self._making.locked():
+            return None
+        self._claim = claim = asyncio.get_running_loop().create_future()
+        try:
+            return await claim
+        except asyncio.CancelledError:
+            if claim.done() and not claim.cancelled() and claim.exception() is None:
+                await claim.result().kill()
+            raise
+
     async def wait_for(self, count: int) -> None:
         """Returns when at least `count` boxes are ready."""
         async with self._changed:
@@ -61,10 +79,31 @@ class WarmPool:
             if failures:
                 await self._pause(pause_ms(failures) / 1000)
             try:
-                box = await self._make()
-                failures = 0 if await self._keep(box) else failures + 1
+                box = await self._make_one()
+                failures = 0 if box is None or await self._keep(box) else failures + 1
             except (SandboxUnavailable, BoxNotGone):
                 failures += 1
+
+    async def _make_one(self) -> StdioLoopBox | None:
+        """A box for this place, or None when it went to whoever had claimed it."""
+        async with self._making:
+            try:
+                box = await self._make()
+            except BaseException as error:
+                claim = self._open_claim()
+                if claim is not None:
+                    unavailable = SandboxUnavailable("the box that was being made did not get ready")
+                    claim.set_exception(error if isinstance(error, SandboxUnavailable) else unavailable)
+                raise
+            claim = self._open_claim()
+            if claim is None:
+                return box
+            claim.set_result(box)
+            return None
+
+    def _open_claim(self) -> "asyncio.Future[StdioLoopBox] | None":
+        claim, self._claim = self._claim, None
+        return claim if claim is not None and not claim.done() else None
 
     async def _keep(self, box: StdioLoopBox) -> bool:
         """Keep the box ready; True when it was taken, False when it died first."""
