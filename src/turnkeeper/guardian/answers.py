@@ -9,13 +9,20 @@ from typing import Final
 
 import orjson
 
-from turnkeeper.acs.canonical import canonicalize
-from turnkeeper.acs.decisions import Decision, Disposition, render_result
-from turnkeeper.acs.envelope import ACS_VERSION, RpcId, build_result
-from turnkeeper.acs.errors import AcsError, AcsErrorCode
-from turnkeeper.acs.keys import SessionKey
-from turnkeeper.acs.schemas import validator
-from turnkeeper.acs.signatures import sign_response
+from turnkeeper.acs import (
+    ACS_VERSION,
+    AcsError,
+    AcsErrorCode,
+    Decision,
+    Disposition,
+    RpcId,
+    SessionKey,
+    build_result,
+    canonicalize,
+    render_result,
+    sign_response,
+    validator,
+)
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.guardian.calls import Call, Ping
 

@@ -14,13 +14,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from turnkeeper.acs.chain import ChainBroken, ContextEntry, verify_chain
-from turnkeeper.acs.envelope import RequestEnvelope
-from turnkeeper.acs.hooks import HANDSHAKE_METHOD, hook_spec
-from turnkeeper.acs.keys import Keyring, SessionKey
-from turnkeeper.acs.schemas import SchemaViolation, validator
-from turnkeeper.acs.signatures import SignatureRejected, verify_request, verify_response
-from turnkeeper.acs.strictjson import JsonObject, JsonRejected, parse_object
+from turnkeeper.acs import (
+    HANDSHAKE_METHOD,
+    ChainBroken,
+    ContextEntry,
+    JsonObject,
+    JsonRejected,
+    Keyring,
+    RequestEnvelope,
+    SchemaViolation,
+    SessionKey,
+    SignatureRejected,
+    hook_spec,
+    parse_object,
+    validator,
+    verify_chain,
+    verify_request,
+    verify_response,
+)
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow
 from turnkeeper.guardian.windows import SESSION_END, TURN_END, Conduct, Placement, TurnWindow, place
 

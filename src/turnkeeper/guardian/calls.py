@@ -8,14 +8,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
 
-from turnkeeper.acs.envelope import JSONRPC_VERSION, RequestEnvelope, RpcId, rpc_id_of
-from turnkeeper.acs.errors import AcsError, AcsErrorCode
+from turnkeeper.acs import (
+    HANDSHAKE_METHOD,
+    METHODS,
+    PING_METHOD,
+    AcsError,
+    AcsErrorCode,
+    HookSpec,
+    JsonLimits,
+    JsonRejected,
+    JsonValue,
+    Keyring,
+    RequestEnvelope,
+    RpcId,
+    SchemaViolation,
+    SessionKey,
+    SignatureRejected,
+    hook_spec,
+    parse_strict,
+    rpc_id_of,
+    validator,
+    verify_request,
+)
+from turnkeeper.acs.envelope import JSONRPC_VERSION
 from turnkeeper.acs.handshake import HTTP_TRANSPORTS, STDIO_TRANSPORTS
-from turnkeeper.acs.hooks import HANDSHAKE_METHOD, METHODS, PING_METHOD, HookSpec, hook_spec
-from turnkeeper.acs.keys import Keyring, SessionKey
-from turnkeeper.acs.schemas import SchemaViolation, validator
-from turnkeeper.acs.signatures import SignatureRejected, verify_request
-from turnkeeper.acs.strictjson import JsonLimits, JsonRejected, JsonValue, parse_strict
 from turnkeeper.clock import epoch_ms
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS
 

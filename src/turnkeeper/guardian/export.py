@@ -11,7 +11,7 @@ from typing import cast
 
 import orjson
 
-from turnkeeper.acs.strictjson import JsonLimits, JsonRejected, member_slices, minify, parse_object
+from turnkeeper.acs import JsonLimits, JsonRejected, member_slices, minify, parse_object
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.ports import ChainReader, ExportRow
 

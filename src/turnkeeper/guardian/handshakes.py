@@ -11,10 +11,17 @@ from typing import cast
 
 import orjson
 
-from turnkeeper.acs.canonical import canonicalize
-from turnkeeper.acs.errors import AcsError, AcsErrorCode
-from turnkeeper.acs.handshake import ClientHello, GuardianTerms, HandshakeRefused, ServerHello, negotiate
-from turnkeeper.acs.schemas import SchemaViolation
+from turnkeeper.acs import (
+    AcsError,
+    AcsErrorCode,
+    ClientHello,
+    GuardianTerms,
+    HandshakeRefused,
+    SchemaViolation,
+    ServerHello,
+    canonicalize,
+    negotiate,
+)
 from turnkeeper.guardian.calls import OFFERED_METHODS, Call
 from turnkeeper.guardian.ports import SessionTerms
 from turnkeeper.guardian.settings import GuardianSettings

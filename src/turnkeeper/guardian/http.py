@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias, cast
 
-from turnkeeper.acs.errors import AcsError, AcsErrorCode
+from turnkeeper.acs import AcsError, AcsErrorCode
 from turnkeeper.guardian.answers import render_error
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.pipeline import Guardian

@@ -12,9 +12,7 @@ from typing import Final
 
 import structlog
 
-from turnkeeper.acs.decisions import Decision, Disposition
-from turnkeeper.acs.errors import AcsError, AcsErrorCode
-from turnkeeper.acs.replay import ReplayDetected
+from turnkeeper.acs import AcsError, AcsErrorCode, Decision, Disposition, ReplayDetected
 from turnkeeper.clock import Clock, render_time
 from turnkeeper.guardian.answers import internal_error, render_decision, render_error, render_pong
 from turnkeeper.guardian.calls import Call, CallRefused, Door, Ping, read_call

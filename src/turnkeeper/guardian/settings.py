@@ -7,8 +7,9 @@ is made, not when it hurts.
 from dataclasses import dataclass
 from typing import Final
 
+from turnkeeper.acs import JsonLimits
 from turnkeeper.acs.replay import DEFAULT_SKEW_WINDOW_MS
-from turnkeeper.acs.strictjson import DEFAULT_LIMITS, JsonLimits
+from turnkeeper.acs.strictjson import DEFAULT_LIMITS
 from turnkeeper.errors import TurnkeeperError
 
 MAX_IDENTIFIER_CHARACTERS: Final = 1_024

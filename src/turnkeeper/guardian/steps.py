@@ -10,14 +10,22 @@ from typing import Final
 
 import orjson
 
-from turnkeeper.acs.canonical import CanonicalizationRejected
-from turnkeeper.acs.chain import ContextEntry, link
-from turnkeeper.acs.decisions import Decision, Disposition
-from turnkeeper.acs.envelope import same_major
-from turnkeeper.acs.errors import AcsError, AcsErrorCode
-from turnkeeper.acs.replay import ReplayDetected, check_window
-from turnkeeper.acs.schemas import SchemaViolation, validator
-from turnkeeper.acs.timestamps import TimestampMalformed, parse_timestamp
+from turnkeeper.acs import (
+    AcsError,
+    AcsErrorCode,
+    CanonicalizationRejected,
+    ContextEntry,
+    Decision,
+    Disposition,
+    ReplayDetected,
+    SchemaViolation,
+    TimestampMalformed,
+    check_window,
+    link,
+    parse_timestamp,
+    same_major,
+    validator,
+)
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.guardian.answers import render_decision, render_error, render_hello
 from turnkeeper.guardian.calls import Call

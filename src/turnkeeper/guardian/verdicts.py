@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from turnkeeper.acs.decisions import Decision, Disposition
+from turnkeeper.acs import Decision, Disposition
 from turnkeeper.guardian.calls import Call
 from turnkeeper.guardian.ports import FindingRecord, SessionProgress
 from turnkeeper.guardian.windows import TOOL_CALL, Conduct, Placement

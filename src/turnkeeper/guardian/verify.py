@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turnkeeper.acs.keys import Keyring
-from turnkeeper.acs.strictjson import JsonRejected, parse_object
+from turnkeeper.acs import JsonRejected, Keyring, parse_object
 from turnkeeper.guardian.auditing import AuditFinding, SessionAudit, SessionAuditor, Severity
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow, ExportMalformed, parse_line, stored_rows
 from turnkeeper.guardian.ports import ChainReader, PlatformCounts, SessionSummary

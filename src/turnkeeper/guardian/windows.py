@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from turnkeeper.acs.envelope import RequestEnvelope
+from turnkeeper.acs import RequestEnvelope
 
 TURN_START: Final = "steps/turnStart"
 TURN_END: Final = "steps/turnEnd"

@@ -6,7 +6,7 @@ DENY wins; what failed counts as DENY; where nothing spoke the policy's default 
 from collections.abc import Sequence
 from typing import Final
 
-from turnkeeper.acs.decisions import Decision, Disposition
+from turnkeeper.acs import Decision, Disposition
 from turnkeeper.policy.rules import Rule, RuleSet
 
 EVALUATION_FAILED: Final = "evaluation_failed"

@@ -5,7 +5,7 @@ An engine is trusted to decide, not to be well: whoever calls it treats anything
 
 from typing import Protocol
 
-from turnkeeper.acs.decisions import Decision, PolicyReference
+from turnkeeper.acs import Decision, PolicyReference
 from turnkeeper.policy.facts import Facts
 
 

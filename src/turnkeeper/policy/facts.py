@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from turnkeeper.acs.hooks import hook_name
+from turnkeeper.acs import hook_name
 
 FACT_NAMES: Final = ("step", "payload", "tool", "args", "turn", "session", "agent", "environment")
 

@@ -13,8 +13,7 @@ from typing import Final, cast
 
 import yaml
 
-from turnkeeper.acs.decisions import Disposition, PolicyReference
-from turnkeeper.acs.hooks import METHODS, PING_METHOD, hook_name
+from turnkeeper.acs import METHODS, PING_METHOD, Disposition, PolicyReference, hook_name
 from turnkeeper.errors import TurnkeeperError
 
 RULES_VERSION: Final = 1

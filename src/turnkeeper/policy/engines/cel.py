@@ -15,7 +15,7 @@ from typing import Final
 
 from cel_expr_python import cel
 
-from turnkeeper.acs.decisions import Decision, PolicyReference
+from turnkeeper.acs import Decision, PolicyReference
 from turnkeeper.policy.composition import compose
 from turnkeeper.policy.facts import FACT_NAMES, Facts
 from turnkeeper.policy.rules import PolicyRejected, Rule, RuleSet
