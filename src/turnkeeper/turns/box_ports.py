@@ -1,0 +1,135 @@
+"""What a worker needs of boxes and of the model gateway, in the worker's own terms.
+
+The drivers and the gateway live in `sandbox`, which knows nothing of turns; wiring joins the two. Any
+`TurnkeeperError` that a box or a driver raises means that it cannot be used any more; its `error_code` is only logged.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from turnkeeper.sandbox.protocol import FromHarness, ToHarness
+from turnkeeper.turns.model import CallGrant, CallRecord, ModelChoice
+
+ToolRunStatus: TypeAlias = Literal["ok", "error", "timeout"]
+
+
+class LoopBox(Protocol):
+    """The agent's loop, for one turn. Its harness has said that it is ready."""
+
+    @property
+    def sandbox_id(self) -> str: ...
+    @property
+    def socket_dir(self) -> Path:
+        """Where the gateway puts its socket, on this side of the wall."""
+        ...
+
+    @property
+    def gateway_socket(self) -> str:
+        """Where the harness finds that socket."""
+        ...
+
+    @property
+    def warm(self) -> bool: ...
+    @property
+    def start_ms(self) -> int: ...
+    @property
+    def diagnostics(self) -> str:
+        """The last bytes of the box's stderr, for the log."""
+        ...
+
+    async def send(self, frame: ToHarness) -> None:
+        """Hands a frame to the harness; raises when the box is gone or does not read."""
+        ...
+
+    async def receive(self) -> FromHarness:
+        """The next frame; raises at the end of the box and on a frame the protocol does not have."""
+        ...
+
+    async def kill(self) -> None:
+        """Returns when every process of the box is gone. Idempotent."""
+        ...
+
+
+class ToolOutcome(Protocol):
+    """What became of a tool call. `text` comes from an untrusted box."""
+
+    @property
+    def status(self) -> ToolRunStatus: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def truncated(self) -> bool: ...
+    @property
+    def duration_ms(self) -> int: ...
+
+
+class ToolBox(Protocol):
+    """A session's workspace and the programs that may work on it."""
+
+    @property
+    def sandbox_id(self) -> str: ...
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], *, timeout_ms: int, max_output_bytes: int
+    ) -> ToolOutcome:
+        """Runs one tool. A call that is given up on takes the box with it."""
+        ...
+
+    async def kill(self) -> None:
+        """Returns when every process of the box is gone. Idempotent."""
+        ...
+
+
+class Boxes(Protocol):
+    """Where boxes come from."""
+
+    @property
+    def kind(self) -> str:
+        """`bwrap` or `none`."""
+        ...
+
+    async def loop_box(self) -> LoopBox: ...
+    async def tool_box(self, workspace: Path) -> ToolBox: ...
+
+
+class TurnMeter(Protocol):
+    """The turn's ledger as the gateway uses it."""
+
+    async def reserve(self, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
+        """A reservation, its output cap perhaps lowered. Raises `BudgetSpent`."""
+        ...
+
+    async def settle(self, record: CallRecord) -> None:
+        """Ends a reservation."""
+        ...
+
+
+class ModelFailure(Protocol):
+    """Why a model call failed, in our own words."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def retryable(self) -> bool: ...
+
+
+class GatewayHandle(Protocol):
+    """A turn's open model socket."""
+
+    @property
+    def last_error(self) -> ModelFailure | None:
+        """Why the most recent model call failed; `None` when it succeeded, or none was made."""
+        ...
+
+    async def close(self) -> None:
+        """Aborts a running call, settles it, closes the socket. Idempotent."""
+        ...
+
+
+class Gateway(Protocol):
+    """Where model sockets come from."""
+
+    async def open(self, socket_dir: Path, model: ModelChoice, meter: TurnMeter) -> GatewayHandle: ...

@@ -1,0 +1,124 @@
+"""One signed exchange with a Guardian: a step or a hello goes out, an answer that holds comes back, or nothing does.
+
+Answers for fresh time, nonce and signature at every send, for binding each answer to its request, and for the words in
+which a failed exchange is logged. Must never turn a fault into a decision; when to send again is the governor's.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import orjson
+import structlog
+
+from turnkeeper.acs import (
+    HANDSHAKE_METHOD,
+    Answer,
+    AnswerRejected,
+    Keyring,
+    ObservedSession,
+    Refusal,
+    ServerHello,
+    Verdict,
+    build_client_hello,
+)
+from turnkeeper.clock import Clock, render_time
+from turnkeeper.ids import IdSource, uuid_of
+from turnkeeper.turns.model import Step
+from turnkeeper.turns.payloads import METHODS_IMPLEMENTED
+from turnkeeper.turns.ports import GuardianLink, GuardianUnreachable
+from turnkeeper.turns.timing import Waiter, within
+
+MAX_REMEMBERED_TERMS: Final = 10_000
+ALREADY_GREETED: Final = "renegotiation_not_supported"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Whose step it is: a session and its agent, as the platform names them."""
+
+    session_id: str
+    agent_id: str
+
+
+class Exchange:
+    """The platform's side of the wire, for every session."""
+
+    def __init__(
+        self,
+        link: GuardianLink,
+        keyring: Keyring,
+        key_id: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        waiter: Waiter,
+        transports: tuple[str, ...] = ("http",),
+    ) -> None:
+        self._link = link
+        self._keyring = keyring
+        self._key_id = key_id
+        self._clock = clock
+        self._ids = ids
+        self._waiter = waiter
+        self._hello = build_client_hello(methods=METHODS_IMPLEMENTED, transports=transports)
+        self._terms: OrderedDict[str, ServerHello] = OrderedDict()
+
+    def terms(self, session_id: str) -> ServerHello | None:
+        """What was negotiated for a session, as far as this process knows."""
+        return self._terms.get(session_id)
+
+    async def step(self, party: Party, step: Step, *, timeout_ms: int) -> Verdict | Refusal | None:
+        """One send of a persisted step; None where nothing came back that may be believed."""
+        payload = cast("Mapping[str, object]", orjson.loads(step.payload_json or "{}"))
+        turn_id = step.turn_id if step.in_window else None
+        answer = await self._exchange(party, step.method, payload, step.request_id, turn_id, timeout_ms)
+        return None if isinstance(answer, ServerHello) else answer
+
+    async def hello(self, party: Party, *, timeout_ms: int) -> ServerHello | Refusal | None:
+        """One handshake. The same hello after a restart brings back the saved terms (ledger CORE-HS-12)."""
+        answer = await self._exchange(party, HANDSHAKE_METHOD, self._hello, self._ids.uuid(), None, timeout_ms)
+        if isinstance(answer, ServerHello):
+            self._remember(party.session_id, answer)
+        return None if isinstance(answer, Verdict) else answer
+
+    async def _exchange(
+        self,
+        party: Party,
+        method: str,
+        payload: Mapping[str, object],
+        request_id: str,
+        turn_id: str | None,
+        timeout_ms: int,
+    ) -> Answer | None:
+        observed = ObservedSession.open(
+            agent_id=party.agent_id,
+            session_id=uuid_of(party.session_id),
+            keyring=self._keyring,
+            key_id=self._key_id,
+        )
+        body = observed.request(
+            method,
+            payload,
+            request_id=request_id,
+            timestamp=render_time(self._clock.now()),
+            nonce=self._ids.uuid(),
+            turn_id=turn_id,
+        )
+        try:
+            sent = self._link.exchange(body, timeout_ms=timeout_ms)
+            return observed.answer(await within(self._waiter, sent, timeout_ms=timeout_ms), request_id=request_id)
+        except (GuardianUnreachable, AnswerRejected) as error:
+            _log.warning("guardian_exchange_failed", method=method, request_id=request_id, error=str(error))
+        except TimeoutError:
+            _log.warning("guardian_exchange_failed", method=method, request_id=request_id, error="no answer in time")
+        return None
+
+    def _remember(self, session_id: str, terms: ServerHello) -> None:
+        self._terms[session_id] = terms
+        self._terms.move_to_end(session_id)
+        if len(self._terms) > MAX_REMEMBERED_TERMS:
+            self._terms.popitem(last=False)

@@ -1,0 +1,93 @@
+"""A turn from the front of its queue to its ending (contract 6, rows 8 to 22).
+
+Answers for an ending that is returned only after the turn's boxes are gone, and for the events that belong into its
+transaction. A turn whose lease is lost leaves no box behind either.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnkeeper.events.catalogue import ToolEnd
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.turns import endings
+from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
+from turnkeeper.turns.lease import Lease
+from turnkeeper.turns.lifecycle import Happening
+from turnkeeper.turns.meter import LedgerMeter
+from turnkeeper.turns.model import Claim, Ending, Turn, TurnStatus
+from turnkeeper.turns.running import End, Running
+from turnkeeper.turns.starting import Starter
+from turnkeeper.turns.workbench import Workbench
+
+_OPEN_TOOL_ENDS: Final[dict[str, ToolEnd]] = {
+    Happening.CANCEL_ACKNOWLEDGED: "canceled",
+    Happening.CANCEL_GRACE_OVER: "canceled",
+    Happening.TIME_OVER: "canceled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a turn ends, and the events that go before its terminal one in the same transaction."""
+
+    ending: Ending
+    before: tuple[NewEvent, ...]
+
+
+class Execution:
+    """One turn in its sandbox."""
+
+    def __init__(self, bench: Workbench, claim: Claim, lease: Lease) -> None:
+        self._bench = bench
+        self._claim = claim
+        self._lease = lease
+        self._interrupts = Interrupts(bench.waiter)
+        self._meter = LedgerMeter(bench.store, lambda: lease.fence)
+        self._starter = Starter(bench, claim, lease, self._meter)
+        self._running: Running | None = None
+
+    async def run(self) -> Finish:
+        """The ending of a turn that is `queued` and allowed, or `starting`. Raises `StaleFence`."""
+        try:
+            end = await self._life()
+        finally:
+            await self._let_go()
+        return Finish(end.ending, (*self._closing_events(end.ending.happening), *end.news, *self._starter.released))
+
+    def _closing_events(self, happening: str) -> list[NewEvent]:
+        if self._running is None:
+            return []
+        return self._running.tools.closing_events(_OPEN_TOOL_ENDS.get(happening, "unknown"))
+
+    async def _life(self) -> End:
+        self._interrupts.when(self._lease.canceled, Interrupt.CANCEL)
+        turn = self._claim.turn
+        if turn.status is TurnStatus.QUEUED:
+            turn = await self._starter.dispatch()
+        try:
+            started = await self._interrupts.give_way(self._starter.start(turn))
+        except Interrupted:
+            return End(endings.canceled(self._lease.turn, Happening.CANCELED_WHILE_STARTING, "interrupted"))
+        if started is None:
+            return End(endings.no_sandbox(turn))
+        self._running = self._run_of(started)
+        return await self._running.converse()
+
+    def _run_of(self, turn: Turn) -> Running:
+        box, handle = self._starter.attached
+        return Running(
+            self._bench,
+            self._claim,
+            turn,
+            self._lease,
+            box=box,
+            handle=handle,
+            meter=self._meter,
+            interrupts=self._interrupts,
+        )
+
+    async def _let_go(self) -> None:
+        await self._interrupts.close()
+        if self._running is not None:
+            await self._running.tools.close()
+        await self._starter.detach()

@@ -1,0 +1,176 @@
+"""The front of the queue (contract 16.2): what is asked and checked before a turn may have a sandbox.
+
+Answers for the order: cancel, session (handshake, sessionStart, agbom/snapshot), agentTrigger, turnStart, budget,
+userMessage. After a crash it walks the same way with what was answered before; no step is asked twice under two ids.
+Must never start anything.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnkeeper.events import catalogue
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.ids import IdSource
+from turnkeeper.turns import endings, payloads
+from turnkeeper.turns.exchange import Party
+from turnkeeper.turns.governor import EventsFor, Governor, no_events
+from turnkeeper.turns.lifecycle import Happening
+from turnkeeper.turns.model import Claim, Ending, NewStep, Step, Turn
+from turnkeeper.turns.ports import TurnStore
+from turnkeeper.turns.rulings import Ruling
+
+_DENIAL_CODES = {
+    payloads.SESSION_START: "session_start_denied",
+    payloads.AGBOM_SNAPSHOT: "agbom_snapshot_denied",
+    payloads.AGENT_TRIGGER: "agent_trigger_denied",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One claim on its way, and the rows of the steps that were asked on an earlier way."""
+
+    claim: Claim
+    party: Party
+    known: Sequence[Step]
+
+    def earlier(self, method: str) -> Step | None:
+        """The row of this step, unless the Guardian refused it: then nothing was written and it is asked anew."""
+        steps = [step for step in self.known if step.method == method and step.state != "refused"]
+        return steps[-1] if steps else None
+
+
+class Front:
+    """Walks claims through the front of their queues."""
+
+    def __init__(self, store: TurnStore, governor: Governor, ids: IdSource, *, sandbox_kind: str) -> None:
+        self._store = store
+        self._governor = governor
+        self._ids = ids
+        self._sandbox_kind = sandbox_kind
+
+    async def walk(self, claim: Claim) -> Ending | None:
+        """How the turn ends at the front, or None where it goes on to a sandbox. Raises `StaleFence`."""
+        turn = claim.turn
+        if turn.cancel_mode is not None:
+            return endings.canceled(turn, Happening.CANCELED_IN_QUEUE, None)
+        walk = _Walk(claim, Party(turn.session_id, turn.agent_id), await self._known(claim))
+        ending = await self._session(walk) or await self._trigger(walk)
+        if ending is None:
+            ending = await self._canceled(turn, None) or await self._turn_start(walk)
+        if ending is None:
+            ending = await self._canceled(turn, "interrupted") or await self._budget(turn) or await self._input(walk)
+        return ending
+
+    async def _known(self, claim: Claim) -> Sequence[Step]:
+        steps = await self._store.steps(claim.turn.session_id, turn_id=claim.turn.id)
+        if claim.session.acs_state != "new":
+            return steps
+        earlier = await self._store.steps(claim.turn.session_id)
+        return [*(step for step in earlier if step.turn_id is None), *steps]
+
+    async def _canceled(self, turn: Turn, outcome: str | None) -> Ending | None:
+        now = await self._store.turn(turn.id)
+        if now.cancel_mode is None:
+            return None
+        return endings.canceled(now, Happening.CANCELED_IN_QUEUE, "interrupted" if outcome else None)
+
+    async def _session(self, walk: _Walk) -> Ending | None:
+        claim = walk.claim
+        if claim.session.acs_state == "refused":
+            refused = Ruling("denied", allowed=False, reasoning="the Guardian refused this session")
+            return endings.denied_before_start(claim.turn, "session_refused", refused)
+        ending = await self._greeted(walk)
+        if ending is not None or claim.session.acs_state != "new":
+            return ending
+        start = payloads.session_start(sandbox_kind=self._sandbox_kind)
+        ending = await self._session_step(walk, payloads.SESSION_START, start)
+        if ending is None:
+            ending = await self._session_step(walk, payloads.AGBOM_SNAPSHOT, payloads.agbom_snapshot(claim.agent))
+        if ending is None:
+            await self._store.set_acs_state(claim.session.id, "started")
+        return ending
+
+    async def _greeted(self, walk: _Walk) -> Ending | None:
+        ruling = await self._governor.greet(walk.party)
+        if ruling.allowed:
+            return None
+        if ruling.kind == "undecided":
+            return endings.no_decision_at_front(walk.claim.turn, "handshake", turn_started=False)
+        if ruling.kind == "denied" and walk.claim.session.acs_state == "new":
+            await self._store.set_acs_state(walk.claim.session.id, "refused")
+        code = "method_not_evaluated" if ruling.kind == "not_evaluated" else "handshake_refused"
+        return endings.denied_before_start(walk.claim.turn, code, ruling)
+
+    async def _session_step(self, walk: _Walk, method: str, payload_json: str) -> Ending | None:
+        ruling = await self._ask(walk, method, payload_json, of_turn=False)
+        if ruling.kind in {"denied", "unapplicable"}:
+            await self._store.set_acs_state(walk.claim.session.id, "refused")
+        # A Guardian that does not look at bills of materials decides nothing by them.
+        if ruling.kind == "not_evaluated" and method == payloads.AGBOM_SNAPSHOT:
+            return None
+        return _before_turn_start(walk.claim.turn, method, ruling)
+
+    async def _trigger(self, walk: _Walk) -> Ending | None:
+        ruling = await self._ask(walk, payloads.AGENT_TRIGGER, payloads.agent_trigger())
+        return _before_turn_start(walk.claim.turn, payloads.AGENT_TRIGGER, ruling)
+
+    async def _turn_start(self, walk: _Walk) -> Ending | None:
+        turn = walk.claim.turn
+        ruling = await self._ask(walk, payloads.TURN_START, payloads.turn_start(turn.id), in_window=True)
+        if ruling.allowed:
+            return None
+        if ruling.kind in {"denied", "unapplicable"}:
+            return endings.denied_at_start(turn, ruling)
+        return endings.no_decision_at_front(turn, "turnStart", turn_started=ruling.delivered)
+
+    async def _budget(self, turn: Turn) -> Ending | None:
+        return None if await self._store.budget_left(turn.id) else endings.unpaid(turn)
+
+    async def _input(self, walk: _Walk) -> Ending | None:
+        turn = walk.claim.turn
+
+        def received(ruling: Ruling) -> Sequence[NewEvent]:
+            if not ruling.allowed:
+                return ()
+            parts = [{"type": "text", "text": turn.input_text}]
+            return [catalogue.message_received(turn_id=turn.id, message_id=self._ids.new("msg"), parts=parts)]
+
+        ruling = await self._ask(
+            walk, payloads.USER_MESSAGE, payloads.user_message(turn.input_text), in_window=True, events_for=received
+        )
+        if ruling.allowed:
+            return None
+        if ruling.kind in {"denied", "unapplicable"}:
+            return endings.denied_input(turn, ruling)
+        return endings.no_decision_at_front(turn, "userMessage", turn_started=True)
+
+    async def _ask(
+        self,
+        walk: _Walk,
+        method: str,
+        payload_json: str,
+        *,
+        of_turn: bool = True,
+        in_window: bool = False,
+        events_for: EventsFor = no_events,
+    ) -> Ruling:
+        step = NewStep(
+            request_id=self._ids.uuid(),
+            method=method,
+            payload_json=payload_json,
+            in_window=in_window,
+            turn_id=walk.claim.turn.id if of_turn else None,
+        )
+        fence = walk.claim.fence
+        return await self._governor.ask(walk.party, step, fence, events_for=events_for, known=walk.earlier(method))
+
+
+def _before_turn_start(turn: Turn, method: str, ruling: Ruling) -> Ending | None:
+    if ruling.allowed:
+        return None
+    if ruling.kind in {"denied", "unapplicable"}:
+        return endings.denied_before_start(turn, _DENIAL_CODES[method], ruling)
+    if ruling.kind == "not_evaluated":
+        return endings.denied_before_start(turn, "method_not_evaluated", ruling)
+    return endings.no_decision_at_front(turn, method.rpartition("/")[2], turn_started=False)

@@ -1,0 +1,294 @@
+"""The platform as Observed Agent: every step persisted, sent, settled, one at a time per session (contract 16).
+
+Answers for the order of a session's steps, for the same request_id at every repeat, for failing closed when no
+decision comes in time, and for turnEnd and sessionEnd reaching the Guardian exactly once in effect. Must never let an
+action go on that was not allowed, nor let a Guardian that is down hold a terminal event.
+INVARIANT: no step of a session is sent while an earlier one of that session has an unknown fate.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
+
+import structlog
+
+from turnkeeper.acs import AcsErrorCode, Refusal, ServerHello, hook_name
+from turnkeeper.clock import Clock
+from turnkeeper.events import catalogue
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.turns import payloads
+from turnkeeper.turns.exchange import ALREADY_GREETED, Exchange, Party
+from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer
+from turnkeeper.turns.payloads import GATING_METHODS, OUTBOX_METHODS, TURN_END, TURN_START
+from turnkeeper.turns.ports import NotFound, TurnStore
+from turnkeeper.turns.rulings import (
+    HANDSHAKE_REFUSALS,
+    Posture,
+    Ruling,
+    answer_of_refusal,
+    answer_of_verdict,
+    not_evaluated,
+    ruling_of,
+    too_large,
+    undecided,
+    under_posture,
+    withdrawn,
+)
+from turnkeeper.turns.timing import Waiter
+
+MAX_NEGOTIATED_TIMEOUT_MS: Final = 60_000
+
+EventsFor: TypeAlias = Callable[[Ruling], Sequence[NewEvent]]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GovernorSettings:
+    """How long a decision is waited for, what its absence means, and how fast a step is sent again.
+
+    `max_payload_bytes` keeps a step below what a Guardian takes in: a body it cannot read would never be settled.
+    """
+
+    decision_timeout_ms: int = 5_000
+    on_decision_failure: Posture = "deny"
+    max_payload_bytes: int = 900_000
+    first_backoff_ms: int = 50
+    max_backoff_ms: int = 1_000
+
+
+def no_events(_: Ruling) -> Sequence[NewEvent]:
+    """For a step whose ruling is nobody's news."""
+    return ()
+
+
+class Governor:
+    """Asks before things happen and reports what has happened. One per process."""
+
+    def __init__(
+        self, store: TurnStore, exchange: Exchange, *, clock: Clock, waiter: Waiter, settings: GovernorSettings
+    ) -> None:
+        self._store = store
+        self._exchange = exchange
+        self._clock = clock
+        self._waiter = waiter
+        self._settings = settings
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def greet(self, party: Party) -> Ruling:
+        """The handshake, once per session and process. A refusal is a decision: the session must not start."""
+        async with self._alone(party.session_id):
+            terms = self._exchange.terms(party.session_id)
+            ruling = _ruling_of_terms(terms) if terms is not None else await self._greet(party)
+            return under_posture(ruling, self._settings.on_decision_failure)
+
+    async def ask(
+        self,
+        party: Party,
+        step: NewStep,
+        fence: Fence | None,
+        *,
+        events: Sequence[NewEvent] = (),
+        events_for: EventsFor = no_events,
+        known: Step | None = None,
+    ) -> Ruling:
+        """Whether the step may go on.
+
+        `events` are written with the step before it is sent, those of `events_for` with its answer. `known` is the
+        step's row where an earlier owner of the turn already wrote one: what it says is used, and it is never asked
+        again under another id. Raises `StaleFence`.
+        """
+        async with self._alone(party.session_id):
+            before = self._before_sending(party, step)
+            if before is not None:
+                return await self._unsent(before, step, fence, [*events], events_for)
+            if known is not None and known.state != "pending":
+                return self._known(known)
+            asked = known or await self._store.ask_step(party.session_id, step, fence, events)
+            return await self._decided(party, asked, fence, events_for)
+
+    async def deliver(self, session_id: str) -> bool:
+        """One round of a session's outbox: whether nothing is left in it.
+
+        Leaves alone what the owner of a live turn is still asking.
+        """
+        async with self._alone(session_id):
+            session = await self._store.session(session_id)
+            party = Party(session_id, session.agent_id)
+            for step in await self._store.pending_steps(session_id):
+                if step.method not in OUTBOX_METHODS and await self._is_live(step, session.status):
+                    return True
+                if not await self._settled(party, step, self._deadline(party, step.method), tries=1):
+                    return False
+        return True
+
+    @asynccontextmanager
+    async def _alone(self, session_id: str) -> AsyncGenerator[None]:
+        lock = self._locks.setdefault(session_id, asyncio.Lock())
+        async with lock:
+            yield
+
+    async def _is_live(self, step: Step, session_status: str) -> bool:
+        if step.turn_id is None:
+            return session_status == "open"
+        try:
+            return not (await self._store.turn(step.turn_id)).status.terminal
+        except NotFound:
+            return False
+
+    def _before_sending(self, party: Party, step: NewStep) -> Ruling | None:
+        if len(step.payload_json or "") > self._settings.max_payload_bytes:
+            return too_large(self._settings.max_payload_bytes)
+        terms = self._exchange.terms(party.session_id)
+        if terms is not None and not terms.evaluates(step.method):
+            return under_posture(not_evaluated(step.method), self._settings.on_decision_failure)
+        return None
+
+    async def _unsent(
+        self, ruling: Ruling, step: NewStep, fence: Fence | None, events: list[NewEvent], events_for: EventsFor
+    ) -> Ruling:
+        await self._record(fence, [*events, *events_for(ruling), *_proceeded(ruling, step)])
+        return ruling
+
+    def _known(self, known: Step) -> Ruling:
+        # Its events were committed with its answer, by whoever owned the turn then.
+        answer = StepAnswer(known.state, known.decision, known.chain_hash, known.reasoning, known.reason_codes)
+        return under_posture(ruling_of(answer, request_id=known.request_id), self._settings.on_decision_failure)
+
+    async def _decided(self, party: Party, asked: Step, fence: Fence | None, events_for: EventsFor) -> Ruling:
+        since = self._clock.now()
+        deadline = self._deadline(party, asked.method)
+        if not await self._earlier_settled(party, asked, deadline):
+            if asked.attempts == 0:
+                await self._store.answer_step(party.session_id, asked.request_id, withdrawn(), None, ())
+            ruling = undecided(request_id=asked.request_id, delivered=asked.attempts > 0)
+        else:
+            answer = await self._answer(party, asked, deadline)
+            if answer is not None:
+                ruling = ruling_of(answer, request_id=asked.request_id)
+                return await self._settle_asked(asked, answer, ruling, fence, events_for)
+            ruling = undecided(request_id=asked.request_id, delivered=True)
+        ruling = under_posture(ruling, self._settings.on_decision_failure)
+        events = [catalogue.guardian_unavailable(turn_id=asked.turn_id, hook=hook_name(asked.method), since=since)]
+        await self._record(fence, [*events, *events_for(ruling), *_proceeded(ruling, asked)])
+        return ruling
+
+    async def _settle_asked(
+        self, asked: Step, answer: StepAnswer, ruling: Ruling, fence: Fence | None, events_for: EventsFor
+    ) -> Ruling:
+        ruling = under_posture(ruling, self._settings.on_decision_failure)
+        events = [*events_for(ruling), *_proceeded(ruling, asked)]
+        await self._store.answer_step(asked.session_id, asked.request_id, answer, fence, events)
+        return ruling
+
+    async def _earlier_settled(self, party: Party, asked: Step, deadline: int) -> bool:
+        for step in await self._store.pending_steps(party.session_id):
+            if step.ordinal < asked.ordinal and not await self._settled(party, step, deadline):
+                return False
+        return True
+
+    async def _settled(self, party: Party, step: Step, deadline: int, tries: int | None = None) -> bool:
+        """Whether an earlier step's fate is known now. Nobody waits for its decision any more."""
+        if step.attempts == 0 and (step.method not in OUTBOX_METHODS or await self._was_never_opened(step)):
+            await self._store.answer_step(party.session_id, step.request_id, withdrawn(), None, ())
+            return True
+        answer = await self._answer(party, step, deadline, tries)
+        if answer is None:
+            return False
+        if step.method in OUTBOX_METHODS and (answer.state == "refused" or _unproven(answer)):
+            await self._bury(step, answer)
+        else:
+            await self._store.answer_step(party.session_id, step.request_id, answer, None, ())
+        return True
+
+    async def _was_never_opened(self, step: Step) -> bool:
+        # A turnEnd closes the window its turnStart opened; where the Guardian refused the one there is no other.
+        if step.method != TURN_END or step.turn_id is None:
+            return False
+        steps = await self._store.steps(step.session_id, turn_id=step.turn_id)
+        return all(other.state == "refused" for other in steps if other.method == TURN_START)
+
+    async def _bury(self, step: Step, answer: StepAnswer) -> None:
+        dead = StepAnswer("dead", None, None, answer.reasoning, answer.reason_codes, answer.error_code)
+        reason = answer.reasoning or "a repeat was refused and the entry cannot be shown"
+        _log.error("guardian_dead_letter", method=step.method, request_id=step.request_id, error_code=dead.error_code)
+        event = catalogue.guardian_dead_letter(
+            turn_id=step.turn_id,
+            hook=hook_name(step.method),
+            request_id=step.request_id,
+            error_code=answer.error_code,
+            reason=reason,
+        )
+        await self._store.answer_step(step.session_id, step.request_id, dead, None, [event])
+
+    async def _answer(self, party: Party, step: Step, deadline: int, tries: int | None = None) -> StepAnswer | None:
+        """Sends a step until it has an answer that holds, or the time or the tries are over."""
+        payload_json = await self._payload(step)
+        backoff_ms, repeated, sent = self._settings.first_backoff_ms, False, 0
+        while (left_ms := deadline - self._clock.monotonic_ms()) > 0 and (tries is None or sent < tries):
+            current = await self._store.attempt_step(party.session_id, step.request_id, payload_json=payload_json)
+            heard = await self._exchange.step(party, current, timeout_ms=left_ms)
+            sent += 1
+            if isinstance(heard, Refusal):
+                answer = answer_of_refusal(heard, repeated=repeated)
+                if answer is None and heard.code == AcsErrorCode.REPLAY_DETECTED:
+                    repeated, tries = True, None if tries is None else tries + 1
+                    continue
+            else:
+                answer = None if heard is None else answer_of_verdict(heard)
+            if answer is not None:
+                return answer
+            await self._waiter.sleep(min(backoff_ms, max(deadline - self._clock.monotonic_ms(), 0)))
+            backoff_ms = min(backoff_ms * 2, self._settings.max_backoff_ms)
+        return None
+
+    async def _payload(self, step: Step) -> str | None:
+        if step.payload_json is not None or step.method != TURN_END or step.turn_id is None or step.outcome is None:
+            return None
+        counts = await self._store.step_counts(step.session_id, step.turn_id)
+        return payloads.turn_end(step.turn_id, step.outcome, counts)
+
+    async def _greet(self, party: Party) -> Ruling:
+        deadline = self._clock.monotonic_ms() + self._settings.decision_timeout_ms
+        backoff_ms = self._settings.first_backoff_ms
+        while (left_ms := deadline - self._clock.monotonic_ms()) > 0:
+            heard = await self._exchange.hello(party, timeout_ms=left_ms)
+            if isinstance(heard, ServerHello):
+                return _ruling_of_terms(heard)
+            if isinstance(heard, Refusal) and heard.reason == ALREADY_GREETED:
+                return Ruling("allowed", allowed=True)
+            if isinstance(heard, Refusal) and heard.code in HANDSHAKE_REFUSALS:
+                codes = (heard.reason,) if heard.reason else ()
+                return Ruling("denied", allowed=False, reasoning=heard.message, reason_codes=codes)
+            await self._waiter.sleep(min(backoff_ms, max(deadline - self._clock.monotonic_ms(), 0)))
+            backoff_ms = min(backoff_ms * 2, self._settings.max_backoff_ms)
+        return undecided(request_id=None, delivered=False)
+
+    def _deadline(self, party: Party, method: str) -> int:
+        terms = self._exchange.terms(party.session_id)
+        negotiated = terms.timeout_ms(method) if terms is not None else 0
+        wait_ms = max(self._settings.decision_timeout_ms, min(negotiated, MAX_NEGOTIATED_TIMEOUT_MS))
+        return self._clock.monotonic_ms() + wait_ms
+
+    async def _record(self, fence: Fence | None, events: Sequence[NewEvent]) -> None:
+        if fence is not None and events:
+            await self._store.record(fence, events)
+
+
+def _ruling_of_terms(terms: ServerHello) -> Ruling:
+    missing = [method for method in GATING_METHODS if not terms.evaluates(method)]
+    return not_evaluated(missing[0]) if missing else Ruling("allowed", allowed=True)
+
+
+def _unproven(answer: StepAnswer) -> bool:
+    # A repeat that was refused counts as delivered only when the entry can be shown (amendment 3).
+    return answer.error_code == AcsErrorCode.REPLAY_DETECTED and answer.chain_hash is None
+
+
+def _proceeded(ruling: Ruling, step: Step | NewStep) -> Sequence[NewEvent]:
+    if not ruling.proceeded:
+        return ()
+    return [catalogue.guardian_proceeded(turn_id=step.turn_id, hook=hook_name(step.method), request_id=step.request_id)]

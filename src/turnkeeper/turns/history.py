@@ -1,0 +1,63 @@
+"""What an agent remembers of earlier turns, rebuilt from stored events (architecture: the worker owns history).
+
+Pure. Only what was allowed was ever stored as an event, so only that comes back; a harness's own memory is never
+asked. Bounded: the oldest turns are left out first, and a turn comes back whole or not at all.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import orjson
+
+from turnkeeper.events.envelope import Event
+from turnkeeper.sandbox.protocol import HistoryItem
+
+
+def rebuild_history(events: Iterable[Event], *, max_bytes: int) -> list[HistoryItem]:
+    """The items of the newest turns that fit into `max_bytes`, oldest first."""
+    turns: dict[str, list[HistoryItem]] = {}
+    calls: dict[str, tuple[str, str]] = {}
+    for event in events:
+        item = _item(event, cast("Mapping[str, object]", orjson.loads(event.data)), calls)
+        if item is not None:
+            turns.setdefault(event.turn_id or "", []).append(item)
+    return _newest(list(turns.values()), max_bytes)
+
+
+def _newest(turns: Sequence[list[HistoryItem]], max_bytes: int) -> list[HistoryItem]:
+    kept: list[list[HistoryItem]] = []
+    for items in reversed(turns):
+        max_bytes -= sum(_size(item) for item in items)
+        if max_bytes < 0:
+            break
+        kept.append(items)
+    return [item for items in reversed(kept) for item in items]
+
+
+def _item(event: Event, data: Mapping[str, object], calls: dict[str, tuple[str, str]]) -> HistoryItem | None:
+    match event.type:
+        case "message.received":
+            return HistoryItem("user", _text_of_parts(data["parts"]))
+        case "message.completed":
+            return HistoryItem("agent", str(data["text"]))
+        case "tool.requested":
+            calls[str(data["tool_call_id"])] = (str(data["name"]), _arguments(data))
+        case "tool.completed" if (call := calls.pop(str(data["tool_call_id"]), None)) is not None:
+            return HistoryItem("tool", str(data["output"]), str(data["tool_call_id"]), call[0], call[1])
+        case _:
+            pass
+    return None
+
+
+def _arguments(data: Mapping[str, object]) -> str:
+    # A cut input is a text that ends in the middle; as one argument it is still a JSON object.
+    value = {"cut": data["input"]} if data["truncated"] else data["input"]
+    return orjson.dumps(value).decode()
+
+
+def _text_of_parts(parts: object) -> str:
+    return "\n".join(str(part.get("text", "")) for part in cast("list[dict[str, object]]", parts))
+
+
+def _size(item: HistoryItem) -> int:
+    return len(item.text.encode()) + len(item.arguments.encode()) + len(item.name)

@@ -1,0 +1,161 @@
+"""The payloads of the steps our platform sends as Observed Agent (contract 16.3, ledger section 4).
+
+Pure: values in, JSON text out. What a model wrote goes in as data and never as a member name of ours; numbers that
+have no canonical form travel as JSON text, so that no step is unsignable.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import orjson
+
+from turnkeeper.acs import JsonValue
+from turnkeeper.inspect.agbom import ModelComponent, ToolComponent, render_agbom
+from turnkeeper.sandbox.protocol import MAX_SAFE_INTEGER
+from turnkeeper.turns.model import Agent, SessionReason, StepCounts, TurnOutcome
+
+SESSION_START: Final = "steps/sessionStart"
+AGBOM_SNAPSHOT: Final = "agbom/snapshot"
+AGENT_TRIGGER: Final = "steps/agentTrigger"
+TURN_START: Final = "steps/turnStart"
+USER_MESSAGE: Final = "steps/userMessage"
+TOOL_CALL_REQUEST: Final = "steps/toolCallRequest"
+TOOL_CALL_RESULT: Final = "steps/toolCallResult"
+AGENT_RESPONSE: Final = "steps/agentResponse"
+TURN_END: Final = "steps/turnEnd"
+SESSION_END: Final = "steps/sessionEnd"
+
+GATING_METHODS: Final = (
+    SESSION_START,
+    AGENT_TRIGGER,
+    TURN_START,
+    USER_MESSAGE,
+    TOOL_CALL_REQUEST,
+    TOOL_CALL_RESULT,
+    AGENT_RESPONSE,
+)
+"""Steps whose decision something waits for. A Guardian that looks at fewer is no Guardian of ours."""
+
+METHODS_IMPLEMENTED: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, TURN_END, SESSION_END)
+OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END})
+"""Steps that report what has happened: delivered for as long as it takes, by whoever runs the outbox."""
+
+TOOL_PROVIDER: Final = "turnkeeper"
+TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
+    "shell": "process.execute",
+    "read_file": "filesystem.read",
+    "write_file": "filesystem.write",
+    "list_files": "filesystem.list",
+}
+
+ExitStatus: TypeAlias = Literal["success", "failure", "timeout", "blocked"]
+
+
+def session_start(*, sandbox_kind: str) -> str:
+    """A session of this platform begins; strict, because a missing decision is a denial here."""
+    return _text({"policy_mode": "strict", "platform_context": {"platform": "turnkeeper", "sandbox": sandbox_kind}})
+
+
+def agbom_snapshot(agent: Agent) -> str:
+    """What the agent version of the session is made of."""
+    agbom = render_agbom(
+        agent_id=agent.id,
+        agent_name=agent.name,
+        agent_version=agent.version,
+        model=ModelComponent(
+            agent.model.provider, agent.model.id, {name: as_data(value) for name, value in agent.model.params.items()}
+        ),
+        tools=[ToolComponent(name, TOOL_CAPABILITIES.get(name, name)) for name in agent.tools],
+    )
+    return _text({"agbom": agbom, "trigger": "session_start"})
+
+
+def agent_trigger() -> str:
+    """An app posted a turn."""
+    return _text({"trigger_type": "user_message", "trigger_source": {"type": "api"}})
+
+
+def turn_start(turn_id: str) -> str:
+    """A turn reached the front of its queue."""
+    return _text({"turn_id": turn_id, "triggered_by": "user_message"})
+
+
+def user_message(text: str) -> str:
+    """The turn's input, before the agent sees it."""
+    return _text({"content": [{"type": "text", "value": text}]})
+
+
+def tool_call_request(name: str, arguments: Mapping[str, JsonValue]) -> str:
+    """An action the agent asks for."""
+    return _text(
+        _tool(name) | {"arguments": {argument: {"value": as_data(value)} for argument, value in arguments.items()}}
+    )
+
+
+def tool_call_result(name: str, *, exit_status: ExitStatus, output: str, request_id_ref: str, duration_ms: int) -> str:
+    """What an action gave, before the agent sees it."""
+    return _text(
+        _tool(name)
+        | {
+            "exit_status": exit_status,
+            "outputs": [{"value": output}],
+            "request_id_ref": request_id_ref,
+            "duration_ms": duration_ms,
+        }
+    )
+
+
+def agent_response(text: str, result_json: str | None) -> str:
+    """The answer of a turn, text and result, before anybody sees it.
+
+    ACS knows no content type for structured data; the result is text that says what it is.
+    """
+    content: list[dict[str, object]] = [{"type": "text", "value": text}]
+    if result_json is not None:
+        content.append({"type": "text", "value": result_json, "name": "result", "media_type": "application/json"})
+    return _text({"content": content})
+
+
+def turn_end(turn_id: str, outcome: TurnOutcome, counts: StepCounts) -> str:
+    """A turn is over. A count that is not known is left out, never guessed (amendment 4)."""
+    payload: dict[str, object] = {"turn_id": turn_id, "outcome": outcome}
+    if counts.step_count is not None:
+        payload["step_count"] = counts.step_count
+    if counts.tool_call_count is not None:
+        payload["tool_call_count"] = counts.tool_call_count
+    return _text(payload)
+
+
+def session_end(reason: SessionReason) -> str:
+    """A session is over."""
+    return _text({"reason": reason})
+
+
+def as_data(value: object) -> object:
+    """The value, or its JSON text where some number in it is beyond what a signature can cover."""
+    return value if _signable(value) else orjson.dumps(value, default=str).decode()
+
+
+def _signable(value: object) -> bool:
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, int):
+        return abs(value) <= MAX_SAFE_INTEGER
+    if isinstance(value, float):
+        return value - value == 0.0
+    if isinstance(value, Mapping):
+        return all(_signable(member) for member in value.values())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return all(_signable(item) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return True
+
+
+def _tool(name: str) -> dict[str, object]:
+    tool: dict[str, object] = {"tool": {"name": name, "provider": TOOL_PROVIDER}}
+    if name in TOOL_CAPABILITIES:
+        tool["capability"] = TOOL_CAPABILITIES[name]
+    return tool
+
+
+def _text(payload: Mapping[str, object]) -> str:
+    return orjson.dumps(payload).decode()

@@ -1,0 +1,101 @@
+"""Turns whose worker is gone (contract 6, rows 10, 11, 19 and 20): what their new owner makes of them.
+
+Answers for one ending per orphan and for closing what the lost sandbox left open. Must never run agent code again: a
+turn that was running may have had side effects.
+"""
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+import orjson
+
+from turnkeeper.events import catalogue
+from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.turns import endings
+from turnkeeper.turns.endings import NEVER_RAN, Ran
+from turnkeeper.turns.execution import Finish
+from turnkeeper.turns.lifecycle import Happening
+from turnkeeper.turns.model import Turn, TurnStatus
+from turnkeeper.turns.payloads import TURN_START
+from turnkeeper.turns.results import SubmissionTally
+from turnkeeper.turns.workbench import Workbench
+
+EVENT_PAGE: Final = 500
+
+
+async def finish_orphan(bench: Workbench, turn: Turn) -> Finish:
+    """How a turn ends that was running when its worker went away."""
+    ran = await ran_of(bench, turn)
+    left_open = await close_open_calls(bench, turn)
+    if turn.cancel_mode is not None:
+        return Finish(endings.canceled(turn, Happening.CANCEL_GRACE_OVER, "interrupted", ran), tuple(left_open))
+    message = "the worker that ran the turn went away"
+    lost = [
+        catalogue.sandbox_lost(turn_id=turn.id, sandbox_id=sandbox_id, reason="lease_expired")
+        for sandbox_id in await _sandboxes(bench, turn)
+    ]
+    return Finish(endings.sandbox_lost(turn, ran, "lease_expired", message), (*left_open, *lost))
+
+
+async def finish_fault(bench: Workbench, turn: Turn, reference: str) -> Finish:
+    """Row 28: how a turn ends that failed through a fault of ours, as far as it had come."""
+    ran = await ran_of(bench, turn)
+    started = turn.status is not TurnStatus.QUEUED or await _turn_start_sent(bench, turn)
+    ending = endings.internal_error(turn, ran, reference, turn_started=started)
+    return Finish(ending, tuple(await close_open_calls(bench, turn)))
+
+
+async def ran_of(bench: Workbench, turn: Turn) -> Ran:
+    """What the store knows of a run. Its monotonic clock is gone, so the duration is the wall's."""
+    if turn.status is not TurnStatus.RUNNING or turn.started_at is None:
+        return NEVER_RAN
+    duration_ms = (bench.clock.now() - turn.started_at).total_seconds() * 1000
+    submissions = await bench.store.submissions(turn.id)
+    valid = [submission.value_json for submission in submissions if submission.valid]
+    return Ran(max(round(duration_ms), 0), SubmissionTally(len(submissions), valid[-1] if valid else None))
+
+
+async def close_open_calls(bench: Workbench, turn: Turn) -> list[NewEvent]:
+    """`tool.completed` with status `unknown` for every announced call that has none."""
+    open_calls: dict[str, None] = {}
+    for event in await _events(bench, turn, ("tool.requested", "tool.completed")):
+        call_id = cast("str", orjson.loads(event.data)["tool_call_id"])
+        if event.type == "tool.requested":
+            open_calls[call_id] = None
+        else:
+            open_calls.pop(call_id, None)
+    return [
+        catalogue.tool_completed(
+            turn_id=turn.id,
+            attempt=turn.attempt,
+            tool_call_id=call_id,
+            status="unknown",
+            output="",
+            modified=False,
+            truncated=False,
+            duration_ms=0,
+            source="platform",
+        )
+        for call_id in open_calls
+    ]
+
+
+async def _sandboxes(bench: Workbench, turn: Turn) -> list[str]:
+    started = await _events(bench, turn, ("turn.started",))
+    return [cast("str", orjson.loads(event.data)["sandbox_id"]) for event in started[-1:]]
+
+
+async def _turn_start_sent(bench: Workbench, turn: Turn) -> bool:
+    steps = await bench.store.steps(turn.session_id, turn_id=turn.id)
+    return any(step.method == TURN_START and step.state != "refused" and step.attempts > 0 for step in steps)
+
+
+async def _events(bench: Workbench, turn: Turn, types: Sequence[str]) -> list[Event]:
+    events: list[Event] = []
+    after = turn.first_sequence - 1
+    while True:
+        page = await bench.store.events(turn.session_id, after=after, limit=EVENT_PAGE, types=types, turn_id=turn.id)
+        events.extend(page)
+        if len(page) < EVENT_PAGE:
+            return events
+        after = page[-1].sequence

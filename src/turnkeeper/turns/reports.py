@@ -1,0 +1,63 @@
+"""What a harness's last report is worth (contract 5.2, amendments 6, 9 and 10).
+
+Pure. Text is the harness's; the result is what was submitted, counted by us; usage is only compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from turnkeeper.events import catalogue
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.sandbox.protocol import Report
+from turnkeeper.turns.model import ResultError, Turn, Usage
+from turnkeeper.turns.results import SubmissionTally, normalize_report
+from turnkeeper.turns.tool_step import cut_text
+from turnkeeper.turns.usage import totals, usage_document
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a report says, as the platform reads it. `news` says what was not taken as it came."""
+
+    text: str
+    result_json: str | None
+    result_error: ResultError | None
+    news: tuple[NewEvent, ...]
+
+
+def read_report(report: Report, turn: Turn, tally: SubmissionTally, *, budget_reached: bool, text_bytes: int) -> Answer:
+    """The answer a completed report stands for."""
+    text, cut = cut_text(report.text, text_bytes)
+    normal = normalize_report(
+        report.result, report.result_error, has_schema=turn.output_schema_json is not None, tally=tally
+    )
+    changes: list[tuple[Sequence[str], str]] = []
+    if normal.changed:
+        changes.append((normal.changed, normal.reason or "contradiction"))
+    if cut:
+        changes.append((("output.text",), f"the text was cut to {text_bytes} bytes"))
+    if budget_reached != (report.stop_reason == "budget_reached"):
+        changes.append((("stop_reason",), "whether a budget was reached is the ledger's to say"))
+    news = [
+        catalogue.report_normalized(turn_id=turn.id, attempt=turn.attempt, fields=fields, reason=reason)
+        for fields, reason in changes
+    ]
+    return Answer(text, normal.result_json, normal.result_error, tuple(news))
+
+
+def usage_news(report: Report, turn: Turn, ledger: Usage) -> list[NewEvent]:
+    """`usage.mismatch` where the harness counted otherwise than the ledger, in figures both have."""
+    sums = totals(ledger)
+    counted = asdict(sums) | {"total_tokens": sums.total_tokens}
+    reported = {name: value for name, value in report.usage.items() if name in counted and _is_count(value)}
+    if not any(counted[name] != value for name, value in reported.items()):
+        return []
+    return [
+        catalogue.usage_mismatch(
+            turn_id=turn.id, attempt=turn.attempt, reported=reported, ledger=usage_document(ledger)
+        )
+    ]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,159 @@
+"""What the platform makes of a Guardian's answer: what becomes of the step, and whether the action may go on.
+
+Pure. Doubt is a denial (house rule 5): only an ALLOW that holds lets an action go on, a disposition we cannot apply
+does not, and a missing decision does so only where an operator chose `proceed`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from turnkeeper.acs import AcsErrorCode, Disposition, Recorded, Refusal, Verdict
+from turnkeeper.turns.model import StepAnswer
+
+RulingKind: TypeAlias = Literal["allowed", "denied", "unapplicable", "refused", "undecided", "not_evaluated"]
+Posture: TypeAlias = Literal["deny", "proceed"]
+
+HANDSHAKE_REFUSALS: Final = frozenset(
+    {AcsErrorCode.SESSION_REFUSED, AcsErrorCode.UNSUPPORTED_VERSION, AcsErrorCode.PROVENANCE_REQUIRED}
+)
+PERMANENT_REFUSALS: Final = frozenset(
+    {
+        AcsErrorCode.INVALID_REQUEST,
+        AcsErrorCode.METHOD_NOT_FOUND,
+        AcsErrorCode.INVALID_PARAMS,
+        AcsErrorCode.UNSUPPORTED_VERSION,
+        AcsErrorCode.CAPABILITY_NOT_NEGOTIATED,
+    }
+)
+"""Signed errors that the same step would get again, however often it is sent."""
+
+NO_DECISION: Final = "no decision from the Guardian"
+MAX_REASON_CHARACTERS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """Whether an action may go on, and why.
+
+    `delivered` says that the Guardian has the step in its chain, or may have it.
+    `proceeded` says that nothing was decided and the operator's posture let the action go on all the same.
+    """
+
+    kind: RulingKind
+    allowed: bool
+    request_id: str | None = None
+    decision: str | None = None
+    reasoning: str = ""
+    reason_codes: tuple[str, ...] = ()
+    delivered: bool = False
+    proceeded: bool = False
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasoning, then the codes: what an agent or an event is told."""
+        return tuple(reason for reason in (self.reasoning, *self.reason_codes) if reason)
+
+
+def answer_of_verdict(verdict: Verdict) -> StepAnswer:
+    """A decision as the step's row keeps it."""
+    return StepAnswer(
+        state="answered",
+        decision=verdict.decision.value,
+        chain_hash=verdict.chain_hash,
+        reasoning=_cut(verdict.reasoning),
+        reason_codes=verdict.reason_codes,
+    )
+
+
+def answer_of_refusal(refusal: Refusal, *, repeated: bool) -> StepAnswer | None:
+    """What a signed error makes of a step; None where the step should be sent again.
+
+    A -32005 says that the step is written. Our Guardian then shows the recorded answer; another one does not, and after
+    a second try (`repeated`, with a new nonce) the step counts as written and its decision as unknown.
+    """
+    if refusal.code == AcsErrorCode.REPLAY_DETECTED:
+        if refusal.recorded is not None:
+            return _answer_of_record(refusal.recorded)
+        return StepAnswer(state="answered", error_code=refusal.code) if repeated else None
+    if refusal.code in PERMANENT_REFUSALS:
+        return StepAnswer(
+            state="refused",
+            reasoning=_cut(refusal.message),
+            reason_codes=(refusal.reason,) if refusal.reason else (),
+            error_code=refusal.code,
+        )
+    return None
+
+
+def withdrawn() -> StepAnswer:
+    """A step that was never sent and will not be: its moment has passed."""
+    return StepAnswer(state="refused", reasoning="withdrawn before it was sent", reason_codes=("withdrawn",))
+
+
+def ruling_of(answer: StepAnswer, *, request_id: str) -> Ruling:
+    """What a settled step means for the action."""
+    written = answer.state == "answered"
+    base = Ruling(
+        kind="undecided",
+        allowed=False,
+        request_id=request_id,
+        decision=answer.decision,
+        reasoning=answer.reasoning or "",
+        reason_codes=answer.reason_codes,
+        delivered=written,
+    )
+    if not written:
+        return replace(base, kind="refused", reasoning=base.reasoning or "the Guardian refused the step")
+    if answer.decision == Disposition.ALLOW:
+        return replace(base, kind="allowed", allowed=True)
+    if answer.decision == Disposition.DENY:
+        return replace(base, kind="denied", reasoning=base.reasoning or "denied by the Guardian")
+    if answer.decision is None:
+        return replace(base, reasoning=NO_DECISION)
+    reasoning = f"the Guardian answered {answer.decision}, which cannot be applied here"
+    return replace(base, kind="unapplicable", reasoning=reasoning)
+
+
+def undecided(*, request_id: str | None, delivered: bool) -> Ruling:
+    """No answer that holds came in time."""
+    return Ruling("undecided", allowed=False, request_id=request_id, reasoning=NO_DECISION, delivered=delivered)
+
+
+def not_evaluated(method: str) -> Ruling:
+    """The Guardian said at the handshake that it does not look at such steps."""
+    return Ruling(
+        "not_evaluated",
+        allowed=False,
+        reasoning=f"the Guardian does not evaluate {method}",
+        reason_codes=("method_not_evaluated",),
+    )
+
+
+def too_large(limit_bytes: int) -> Ruling:
+    """The step is over what may be sent to a Guardian, so it cannot be asked for."""
+    return Ruling(
+        "refused",
+        allowed=False,
+        reasoning=f"the step is over {limit_bytes} bytes and cannot be shown to the Guardian",
+        reason_codes=("step_too_large",),
+    )
+
+
+def under_posture(ruling: Ruling, posture: Posture) -> Ruling:
+    """The ruling once the operator's choice for a missing decision is applied. A decision stays what it is."""
+    if posture == "deny" or ruling.kind not in {"undecided", "refused", "not_evaluated"}:
+        return ruling
+    return replace(ruling, allowed=True, proceeded=True)
+
+
+def _answer_of_record(recorded: Recorded) -> StepAnswer:
+    return StepAnswer(
+        state="answered",
+        decision=recorded.decision.value,
+        chain_hash=recorded.chain_hash,
+        error_code=AcsErrorCode.REPLAY_DETECTED,
+    )
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None else text[:MAX_REASON_CHARACTERS]

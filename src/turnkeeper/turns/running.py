@@ -1,0 +1,282 @@
+"""A running turn (contract 6, rows 13 to 22): what the harness proposes and what becomes of it.
+
+Answers for how the turn ends, whatever the harness does: it may lie, flood, fall silent or vanish. Must never publish a
+text or a value that no Guardian allowed (amendment 7), and believes nothing the harness says about usage, time or
+budgets (amendment 6).
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.events import catalogue
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.sandbox.protocol import (
+    Cancel,
+    Canceled,
+    Done,
+    FromHarness,
+    HarnessProtocolError,
+    Report,
+    ResponseDenied,
+    Submit,
+    ToHarness,
+    ToolRequest,
+)
+from turnkeeper.turns import endings, payloads
+from turnkeeper.turns.box_ports import GatewayHandle, LoopBox
+from turnkeeper.turns.endings import Ran
+from turnkeeper.turns.exchange import Party
+from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
+from turnkeeper.turns.lease import Lease
+from turnkeeper.turns.lifecycle import Happening
+from turnkeeper.turns.meter import LedgerMeter
+from turnkeeper.turns.model import Claim, Ending, NewStep, ResultError, StopReason, Turn
+from turnkeeper.turns.reports import Answer, read_report, usage_news
+from turnkeeper.turns.results import result_after_validation
+from turnkeeper.turns.rulings import Ruling
+from turnkeeper.turns.submissions import Repairs, Submissions
+from turnkeeper.turns.timing import stop_task, within
+from turnkeeper.turns.tool_step import ToolSteps
+from turnkeeper.turns.workbench import Workbench
+
+_log = structlog.get_logger(__name__)
+
+
+class BoxFailed(Exception):
+    """The loop box cannot be used any more; `code` says why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a turn ends, and what is news about it."""
+
+    ending: Ending
+    news: tuple[NewEvent, ...] = ()
+
+
+class Running:
+    """One running turn."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        claim: Claim,
+        turn: Turn,
+        lease: Lease,
+        *,
+        box: LoopBox,
+        handle: GatewayHandle,
+        meter: LedgerMeter,
+        interrupts: Interrupts,
+    ) -> None:
+        self._bench = bench
+        self._agent = claim.agent
+        self._turn = turn
+        self._lease = lease
+        self._box = box
+        self._handle = handle
+        self._meter = meter
+        self._interrupts = interrupts
+        self._party = Party(turn.session_id, turn.agent_id)
+        self._started_ms = bench.clock.monotonic_ms()
+        self._frames = 0
+        self._repairs = Repairs(turn.max_repair_attempts)
+        self.tools = ToolSteps(bench, claim, turn, lambda: lease.fence)
+        self._submissions = Submissions(
+            turn,
+            bench.store,
+            bench.checker,
+            self._repairs,
+            lambda: lease.fence,
+            result_bytes=bench.settings.result_bytes,
+            max_submissions=bench.settings.max_submissions,
+        )
+
+    @property
+    def ran(self) -> Ran:
+        """What is known of the run so far."""
+        return Ran(self._bench.clock.monotonic_ms() - self._started_ms, self._submissions.tally)
+
+    async def converse(self) -> End:
+        """Listens to the harness until the turn has an end. Raises `StaleFence`."""
+        self._interrupts.after(self._agent.limits.timeout_ms, Interrupt.TIME_OVER)
+        self._meter.on_spent = self._budget_spent
+        if self._meter.spent:
+            self._budget_spent()
+        try:
+            while True:
+                end = await self._interrupts.give_way(self._next())
+                if end is not None:
+                    return end
+        except BoxFailed as failed:
+            return self._lost(failed.code)
+        except Interrupted as interrupted:
+            return await self._stopped(interrupted.interrupt)
+
+    def _budget_spent(self) -> None:
+        self._interrupts.after(self._bench.settings.budget_grace_ms, Interrupt.BUDGET_IGNORED)
+
+    async def _next(self) -> End | None:
+        frame = await self._receive()
+        match frame:
+            case ToolRequest():
+                await self._send(await self.tools.handle(frame))
+            case Submit():
+                await self._send(await self._submissions.take(frame.value))
+            case Report():
+                return await self._reported(frame)
+            case _:
+                _log.warning("harness_out_of_turn", turn_id=self._turn.id, frame=frame.type)
+                raise BoxFailed("harness_protocol_error")
+        return None
+
+    async def _receive(self) -> FromHarness:
+        self._frames += 1
+        if self._frames > self._bench.settings.max_frames:
+            _log.warning("harness_floods", turn_id=self._turn.id, frames=self._frames)
+            raise BoxFailed("harness_protocol_error")
+        try:
+            return await self._box.receive()
+        except TurnkeeperError as error:
+            raise self._failed(error) from error
+
+    async def _send(self, frame: ToHarness) -> None:
+        try:
+            await self._box.send(frame)
+        except TurnkeeperError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: TurnkeeperError) -> BoxFailed:
+        _log.warning("loop_box_failed", turn_id=self._turn.id, error=str(error), diagnostics=self._box.diagnostics)
+        return BoxFailed("harness_protocol_error" if isinstance(error, HarnessProtocolError) else "sandbox_lost")
+
+    async def _reported(self, report: Report) -> End | None:
+        self._interrupts.disarm(Interrupt.BUDGET_IGNORED)
+        ledger = (await self._bench.store.turn(self._turn.id)).usage
+        news = tuple(usage_news(report, self._turn, ledger))
+        if report.status == "failed":
+            return End(self._agent_failed(report), news)
+        answer = read_report(
+            report,
+            self._turn,
+            self._submissions.tally,
+            budget_reached=self._meter.spent,
+            text_bytes=self._bench.settings.text_bytes,
+        )
+        return await self._answered(answer, news)
+
+    async def _answered(self, answer: Answer, news: tuple[NewEvent, ...]) -> End | None:
+        payload_json = payloads.agent_response(answer.text, answer.result_json)
+        step = NewStep(
+            self._bench.ids.uuid(), payloads.AGENT_RESPONSE, payload_json, in_window=True, turn_id=self._turn.id
+        )
+        ruling = await self._bench.governor.ask(self._party, step, self._lease.fence)
+        if ruling.allowed:
+            return await self._allowed(answer, news)
+        if ruling.kind not in {"denied", "unapplicable"}:
+            return End(endings.no_decision_at_end(self._turn, self.ran), news)
+        return await self._denied(ruling, news)
+
+    async def _allowed(self, answer: Answer, news: tuple[NewEvent, ...]) -> End:
+        result_json, result_error = await self._revalidated(answer)
+        ending = endings.completed(
+            self.ran,
+            budget_reached=self._meter.spent,
+            text=answer.text,
+            result_json=result_json,
+            result_error=result_error,
+        )
+        message = catalogue.message_completed(
+            turn_id=self._turn.id,
+            attempt=self._turn.attempt,
+            message_id=self._bench.ids.new("msg"),
+            text=answer.text,
+            final=True,
+        )
+        await self._dismiss()
+        return End(ending, (*news, *answer.news, message))
+
+    async def _denied(self, ruling: Ruling, news: tuple[NewEvent, ...]) -> End | None:
+        # Without a budget the agent cannot say anything else, so there is nothing to repair with.
+        if self._meter.spent or not self._repairs.take():
+            await self._dismiss()
+            return End(endings.denied_output(self._turn, self.ran, ruling), news)
+        await self._send(ResponseDenied(list(ruling.reasons), self._repairs.left))
+        return None
+
+    async def _revalidated(self, answer: Answer) -> tuple[str | None, ResultError | None]:
+        if answer.result_json is None:
+            return None, answer.result_error
+        value_json, errors = await self._submissions.judge(answer.result_json)
+        return result_after_validation(value_json, valid=not errors)
+
+    async def _dismiss(self) -> None:
+        try:
+            await self._box.send(Done())
+        except TurnkeeperError as error:
+            _log.info("harness_already_gone", turn_id=self._turn.id, error=str(error))
+
+    def _agent_failed(self, report: Report) -> Ending:
+        # What the harness writes about its failure may quote anything; it goes to the log and no further.
+        _log.warning("agent_failed", turn_id=self._turn.id, stop_reason=report.stop_reason, error=report.error)
+        failure = self._handle.last_error
+        if report.stop_reason != "model_error":
+            message = "the agent's loop failed"
+            return endings.agent_failed(
+                self._turn, self.ran, StopReason.AGENT_ERROR, "agent_error", message, retryable=False
+            )
+        if failure is None:
+            message = "the model could not be used"
+            return endings.agent_failed(
+                self._turn, self.ran, StopReason.MODEL_ERROR, "model_error", message, retryable=False
+            )
+        return endings.agent_failed(
+            self._turn, self.ran, StopReason.MODEL_ERROR, failure.code, failure.message, retryable=failure.retryable
+        )
+
+    def _lost(self, code: str) -> End:
+        if code == "harness_protocol_error":
+            return End(endings.sandbox_lost(self._turn, self.ran, code, "the harness broke the runner protocol"))
+        lost = catalogue.sandbox_lost(turn_id=self._turn.id, sandbox_id=self._box.sandbox_id, reason="host_lost")
+        return End(endings.sandbox_lost(self._turn, self.ran, code, "the sandbox ended without a report"), (lost,))
+
+    async def _stopped(self, interrupt: Interrupt) -> End:
+        if interrupt is Interrupt.BUDGET_IGNORED:
+            message = "the agent went on after its budget was spent"
+            return End(endings.sandbox_lost(self._turn, self.ran, "budget_stop_ignored", message))
+        acknowledged = await self._wound_down()
+        if interrupt is Interrupt.TIME_OVER:
+            return End(endings.timed_out(self._turn, self.ran, self._agent.limits.timeout_ms))
+        happening = Happening.CANCEL_ACKNOWLEDGED if acknowledged else Happening.CANCEL_GRACE_OVER
+        return End(endings.canceled(self._lease.turn, happening, "interrupted", self.ran))
+
+    async def _wound_down(self) -> bool:
+        """Stops the tool and the model call, then gives the harness its grace; whether it acknowledged."""
+        await self.tools.close()
+        await self._handle.close()
+        grace_ms = self._bench.settings.cancel_grace_ms
+        if self._lease.immediate.is_set():
+            return False
+        hurry = asyncio.ensure_future(self._lease.immediate.wait())
+        farewell = asyncio.ensure_future(within(self._bench.waiter, self._farewell(grace_ms), timeout_ms=grace_ms))
+        try:
+            await asyncio.wait({hurry, farewell}, return_when=asyncio.FIRST_COMPLETED)
+            return farewell.done() and farewell.result()
+        except (TimeoutError, BoxFailed):
+            return False
+        finally:
+            await stop_task(hurry)
+            await stop_task(farewell)
+
+    async def _farewell(self, grace_ms: int) -> bool:
+        await self._send(Cancel(grace_ms))
+        while not isinstance(await self._receive(), Canceled):
+            pass
+        return True

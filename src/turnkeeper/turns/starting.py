@@ -1,0 +1,135 @@
+"""From `starting` to `running` (contract 6, rows 8 to 11): a loop box, its model socket, and the harness's word.
+
+Answers for at most `MAX_START_TRIES` tries, each under a fence of its own, and for leaving nothing behind of a try that
+failed. No agent code has run before `Started`, which is why trying again is free.
+"""
+
+import structlog
+
+from turnkeeper.clock import epoch_ms
+from turnkeeper.errors import LocalProtocolError, TurnkeeperError
+from turnkeeper.events import catalogue
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started
+from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, TurnMeter
+from turnkeeper.turns.history import rebuild_history
+from turnkeeper.turns.lease import Lease
+from turnkeeper.turns.lifecycle import MAX_START_TRIES
+from turnkeeper.turns.model import Claim, Turn
+from turnkeeper.turns.ports import StaleFence
+from turnkeeper.turns.timing import within
+from turnkeeper.turns.workbench import Workbench
+
+_log = structlog.get_logger(__name__)
+
+
+class Starter:
+    """Brings one claimed turn from the front to `running`."""
+
+    def __init__(self, bench: Workbench, claim: Claim, lease: Lease, meter: TurnMeter) -> None:
+        self._bench = bench
+        self._claim = claim
+        self._lease = lease
+        self._meter = meter
+        self._box: LoopBox | None = None
+        self._handle: GatewayHandle | None = None
+        self._since_ms = 0
+        self.released: list[NewEvent] = []
+
+    @property
+    def attached(self) -> tuple[LoopBox, GatewayHandle]:
+        """The box and the model socket of a turn that was started."""
+        if self._box is None or self._handle is None:
+            raise LocalProtocolError("the turn was not started")
+        return self._box, self._handle
+
+    async def dispatch(self) -> Turn:
+        """Row 8: the turn leaves the queue."""
+        turn = self._claim.turn
+        queue_ms = epoch_ms(self._bench.clock.now()) - epoch_ms(turn.created_at)
+        event = catalogue.turn_starting(
+            turn_id=turn.id, queue_ms=max(queue_ms, 0), try_number=1, sandbox_kind=self._bench.boxes.kind
+        )
+        return await self._bench.store.starting(self._lease.fence, [event])
+
+    async def start(self, turn: Turn) -> Turn | None:
+        """The running turn, or None once the tries are used (row 11). Raises `StaleFence`."""
+        while True:
+            try:
+                return await self._try(turn)
+            except StaleFence:
+                raise
+            except (TurnkeeperError, TimeoutError) as error:
+                diagnostics = "" if self._box is None else self._box.diagnostics
+                _log.warning("sandbox_start_failed", turn_id=turn.id, error=repr(error), diagnostics=diagnostics)
+            await self.detach()
+            if turn.tries >= MAX_START_TRIES:
+                return None
+            turn = await self._lease.renumber()
+
+    async def detach(self) -> None:
+        """Closes the model socket and ends the box; returns when its processes are gone."""
+        handle, self._handle = self._handle, None
+        box, self._box = self._box, None
+        if handle is not None:
+            await handle.close()
+        if box is None:
+            return
+        try:
+            await box.kill()
+        except TurnkeeperError as error:
+            _log.error("loop_box_not_gone", sandbox_id=box.sandbox_id, error=str(error))
+            return
+        lifetime_ms = self._bench.clock.monotonic_ms() - self._since_ms
+        self.released.append(
+            catalogue.sandbox_released(turn_id=self._claim.turn.id, sandbox_id=box.sandbox_id, lifetime_ms=lifetime_ms)
+        )
+
+    async def _try(self, turn: Turn) -> Turn:
+        bench, timeout_ms = self._bench, self._bench.settings.start_timeout_ms
+        box = await within(bench.waiter, bench.boxes.loop_box(), timeout_ms=timeout_ms)
+        self._box, self._since_ms = box, bench.clock.monotonic_ms()
+        opening = bench.gateway.open(box.socket_dir, self._claim.agent.model, self._meter)
+        self._handle = await within(bench.waiter, opening, timeout_ms=timeout_ms)
+        await box.send(await self._frame(turn, box.gateway_socket))
+        frame = await within(bench.waiter, box.receive(), timeout_ms=timeout_ms)
+        if not isinstance(frame, Started) or frame.turn_id != turn.id:
+            raise HarnessProtocolError("the harness did not begin with `started` for its turn")
+        return await bench.store.started(self._lease.fence, self._news(turn, box))
+
+    async def _frame(self, turn: Turn, gateway_socket: str) -> Start:
+        bench, agent = self._bench, self._claim.agent
+        mode = bench.output_mode_of(agent.model)
+        events = await bench.store.history(turn.session_id, before_seq=turn.seq, limit=bench.settings.history_events)
+        names = [name for name in agent.tools if name in bench.tools] if mode == "tool" else []
+        return Start(
+            turn_id=turn.id,
+            attempt=turn.attempt + 1,
+            instructions=agent.instructions,
+            input=turn.input_text,
+            model=agent.model.id,
+            gateway_socket=gateway_socket,
+            output_mode=mode,
+            output_schema=turn.output_schema_json,
+            params=dict(agent.model.params),
+            tools=[bench.tools[name] for name in names],
+            history=rebuild_history(events, max_bytes=bench.settings.history_bytes),
+            max_model_calls=bench.settings.max_model_calls,
+        )
+
+    def _news(self, turn: Turn, box: LoopBox) -> list[NewEvent]:
+        ready = catalogue.sandbox_ready(
+            turn_id=turn.id,
+            sandbox_id=box.sandbox_id,
+            kind=self._bench.boxes.kind,
+            start_ms=box.start_ms,
+            warm=box.warm,
+        )
+        started = catalogue.turn_started(
+            turn_id=turn.id,
+            attempt=turn.attempt + 1,
+            sandbox_id=box.sandbox_id,
+            start_ms=box.start_ms,
+            warm=box.warm,
+        )
+        return [ready, started]

@@ -1,0 +1,73 @@
+"""What a worker works with: its parts, handed in, and the limits it keeps."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnkeeper.clock import Clock
+from turnkeeper.ids import IdSource
+from turnkeeper.sandbox.protocol import OutputMode, ToolSpec
+from turnkeeper.turns.box_ports import Boxes, Gateway
+from turnkeeper.turns.governor import Governor
+from turnkeeper.turns.model import ModelChoice
+from turnkeeper.turns.ports import TurnStore, Wakeups
+from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.timing import Waiter
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Limits of one worker. `slots` is how many turns run at a time.
+
+    `unpaid_slots` are for heads of queues that need no sandbox because their budget is gone; they never wait for a
+    runner (contract 7).
+    """
+
+    slots: int = 2
+    unpaid_slots: int = 4
+    lease_ttl_ms: int = 30_000
+    poll_ms: int = 1_000
+    reap_ms: int = 5_000
+    drain_ms: int = 30_000
+    cancel_grace_ms: int = 10_000
+    budget_grace_ms: int = 10_000
+    start_timeout_ms: int = 60_000
+    tool_timeout_ms: int = 120_000
+    max_model_calls: int = 50
+    max_frames: int = 10_000
+    argument_bytes: int = 262_144
+    inline_bytes: int = 16_384
+    text_bytes: int = 262_144
+    result_bytes: int = 262_144
+    max_submissions: int = 50
+    history_events: int = 1_000
+    history_bytes: int = 262_144
+    outbox_sessions: int = 50
+    outbox_first_delay_ms: int = 500
+    outbox_max_delay_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """The parts of a worker. `owner` names it in leases and is never used by two processes.
+
+    `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
+    a model in mode `native` is given no tools. `exclusive` says that no other worker uses this store, so that
+    every turn that has an owner at start-up has lost it.
+    """
+
+    owner: str
+    store: TurnStore
+    governor: Governor
+    boxes: Boxes
+    gateway: Gateway
+    checker: SchemaChecker
+    wakeups: Wakeups
+    clock: Clock
+    waiter: Waiter
+    ids: IdSource
+    workspaces: Path
+    tools: Mapping[str, ToolSpec]
+    output_mode_of: Callable[[ModelChoice], OutputMode]
+    settings: WorkerSettings
+    exclusive: bool = False

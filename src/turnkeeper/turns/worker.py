@@ -1,0 +1,228 @@
+"""The worker (contract 7, architecture): takes turns from the fronts of their queues and brings each to its ending.
+
+Answers for slots, for leases that are kept while turns run, for taking over what a dead worker left, and for the chores
+around them: outbox, closing sessions. Must never write without a fence, never keep a box of a turn it has lost, and
+never die of a turn: whatever goes wrong in one ends that one as `internal_error`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from turnkeeper.turns import endings
+from turnkeeper.turns.execution import Execution, Finish
+from turnkeeper.turns.front import Front
+from turnkeeper.turns.lease import Lease
+from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening
+from turnkeeper.turns.model import CanceledBy, Claim, TurnStatus
+from turnkeeper.turns.outbox import Outbox
+from turnkeeper.turns.ports import StaleFence
+from turnkeeper.turns.recovery import finish_fault, finish_orphan
+from turnkeeper.turns.timing import news_of, stop_task
+from turnkeeper.turns.workbench import Workbench
+
+QUEUE_TOPIC: Final = "queue"
+BY_GUARDIAN: Final = CanceledBy("system", None, "the Guardian refused the session")
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chore:
+    """Something done again and again; `due` has it done sooner."""
+
+    name: str
+    work: Callable[[], Coroutine[Any, Any, None]]
+    pause_ms: int
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Worker:
+    """One worker process's loop. `run` it once."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._front = Front(bench.store, bench.governor, bench.ids, sandbox_kind=bench.boxes.kind)
+        self._outbox = Outbox(bench)
+        self._turns: set[asyncio.Task[None]] = set()
+        self._unpaid: set[asyncio.Task[None]] = set()
+        self._draining = asyncio.Event()
+        self._stirred = asyncio.Event()
+        settings = bench.settings
+        self._chores = (
+            _Chore("end_sessions", self._outbox.end_sessions, settings.poll_ms),
+            _Chore("deliver", self._outbox.deliver, settings.poll_ms),
+            _Chore("reap", self._take_over, settings.reap_ms),
+        )
+
+    @property
+    def active(self) -> int:
+        """How many turns this worker holds."""
+        return len(self._turns) + len(self._unpaid)
+
+    async def run(self) -> None:
+        """Works until `drain` is called or it is canceled; either way no turn of it has a box afterwards."""
+        await self._contained("take_over", self._take_over(exclusive=self._bench.exclusive))
+        chores = [asyncio.create_task(self._repeat(chore)) for chore in self._chores]
+        try:
+            await self._claims()
+            await self._finished()
+            await self._contained("end_sessions", self._outbox.end_sessions())
+            await self._contained("deliver", self._outbox.deliver())
+        finally:
+            for task in (*chores, *self._turns, *self._unpaid):
+                await stop_task(task)
+
+    def drain(self) -> None:
+        """Takes no more turns; `run` returns when the ones it has are over, or their time to finish is."""
+        self._draining.set()
+        self._stirred.set()
+
+    async def _claims(self) -> None:
+        while not self._draining.is_set():
+            self._stirred.clear()
+            async with news_of(self._bench.wakeups, QUEUE_TOPIC, timeout_ms=self._bench.settings.poll_ms) as news:
+                if not await self._contained("claim", self._claim_one()):
+                    stirred = asyncio.create_task(self._stirred.wait())
+                    await asyncio.wait({news, stirred}, return_when=asyncio.FIRST_COMPLETED)
+                    await stop_task(stirred)
+
+    async def _claim_one(self) -> bool:
+        settings = self._bench.settings
+        slot = len(self._turns) < settings.slots
+        if not slot and len(self._unpaid) >= settings.unpaid_slots:
+            return False
+        claim = await self._bench.store.claim(self._bench.owner, lease_ttl_ms=settings.lease_ttl_ms, slot=slot)
+        if claim is None:
+            return False
+        self._spawn(claim, self._turns if slot else self._unpaid)
+        return True
+
+    async def _take_over(self, *, exclusive: bool = False) -> None:
+        ttl_ms = self._bench.settings.lease_ttl_ms
+        for claim in await self._bench.store.orphans(self._bench.owner, exclusive=exclusive, lease_ttl_ms=ttl_ms):
+            _log.warning("turn_taken_over", turn_id=claim.turn.id, status=claim.turn.status)
+            self._spawn(claim, self._turns)
+
+    def _spawn(self, claim: Claim, among: set[asyncio.Task[None]]) -> None:
+        task = asyncio.create_task(self._held(claim, paid=among is self._turns))
+        among.add(task)
+
+        def over(task: asyncio.Task[None]) -> None:
+            among.discard(task)
+            self._stirred.set()
+            for chore in self._chores[:2]:
+                chore.due.set()
+
+        task.add_done_callback(over)
+
+    async def _finished(self) -> None:
+        tasks = {*self._turns, *self._unpaid}
+        if not tasks:
+            return
+        timer = asyncio.create_task(self._bench.waiter.sleep(self._bench.settings.drain_ms))
+        over = asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait({timer, over}, return_when=asyncio.FIRST_COMPLETED)
+        await stop_task(timer)
+
+    async def _held(self, claim: Claim, *, paid: bool) -> None:
+        """One turn under its lease. A lease that is lost takes the turn's work down with it, boxes first."""
+        bench = self._bench
+        lease = Lease(
+            bench.store,
+            bench.wakeups,
+            claim,
+            clock=bench.clock,
+            waiter=bench.waiter,
+            ttl_ms=bench.settings.lease_ttl_ms,
+            poll_ms=bench.settings.poll_ms,
+        )
+        keeping = asyncio.create_task(lease.keep())
+        living = asyncio.create_task(self._live(claim, lease, paid=paid))
+        try:
+            await asyncio.wait({keeping, living}, return_when=asyncio.FIRST_COMPLETED)
+            if not living.done():
+                _log.error("lease_lost", turn_id=claim.turn.id, reason=repr(keeping.exception()))
+        finally:
+            await stop_task(living)
+            await stop_task(keeping)
+
+    async def _live(self, claim: Claim, lease: Lease, *, paid: bool) -> None:
+        try:
+            if await self._contained("turn", self._work(claim, lease, paid=paid), claim.turn.id) is None:
+                await self._contained("fault", self._end_as_fault(claim, lease), claim.turn.id)
+        except StaleFence as error:
+            _log.warning("turn_lost", turn_id=claim.turn.id, error=str(error))
+
+    async def _work(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
+        finish = await self._finish(claim, lease, paid=paid)
+        if finish is None:
+            await self._bench.store.release(lease.fence)
+            return True
+        await self._bench.store.end(lease.fence, finish.ending, before=finish.before)
+        await self._close_refused_session(finish, claim.session.id)
+        return True
+
+    async def _end_as_fault(self, claim: Claim, lease: Lease) -> bool:
+        turn = await self._bench.store.turn(claim.turn.id)
+        if not turn.status.terminal:
+            finish = await finish_fault(self._bench, turn, turn.id)
+            await self._bench.store.end(lease.fence, finish.ending, before=finish.before)
+        return True
+
+    async def _finish(self, claim: Claim, lease: Lease, *, paid: bool) -> Finish | None:
+        status = claim.turn.status
+        if status is TurnStatus.RUNNING:
+            return await finish_orphan(self._bench, claim.turn)
+        if status is TurnStatus.STARTING:
+            return await self._start_again(claim, lease)
+        ending = await self._front.walk(claim)
+        if ending is not None:
+            return Finish(ending, ())
+        if not paid:
+            # It was given out without a slot because it needed none; it does after all, so it waits for one.
+            return None
+        return await Execution(self._bench, claim, lease).run()
+
+    async def _start_again(self, claim: Claim, lease: Lease) -> Finish:
+        if claim.turn.cancel_mode is not None:
+            ending = endings.canceled(claim.turn, Happening.CANCELED_WHILE_STARTING, "interrupted")
+            return Finish(ending, ())
+        if claim.turn.tries >= MAX_START_TRIES:
+            return Finish(endings.no_sandbox(claim.turn), ())
+        again = replace(claim, turn=await lease.renumber())
+        return await Execution(self._bench, again, lease).run()
+
+    async def _close_refused_session(self, finish: Finish, session_id: str) -> None:
+        if finish.ending.happening != Happening.DENIED_BEFORE_START:
+            return
+        session = await self._bench.store.session(session_id)
+        if session.acs_state == "refused" and session.status == "open":
+            await self._bench.store.close_session(session_id, mode="cancel", by=BY_GUARDIAN)
+
+    async def _repeat(self, chore: "_Chore") -> None:
+        while True:
+            chore.due.clear()
+            await self._contained(chore.name, chore.work())
+            due = asyncio.create_task(chore.due.wait())
+            pause = asyncio.create_task(self._bench.waiter.sleep(chore.pause_ms))
+            try:
+                await asyncio.wait({due, pause}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await stop_task(due)
+                await stop_task(pause)
+
+    async def _contained(self, what: str, work: Coroutine[Any, Any, T], subject: str | None = None) -> T | None:
+        """The result of a piece of work, or None where it failed: logged here and nowhere else."""
+        try:
+            return await work
+        except StaleFence:
+            raise
+        except Exception:
+            _log.exception("worker_fault", what=what, subject=subject)
+            return None
