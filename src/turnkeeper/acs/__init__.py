@@ -42,6 +42,7 @@ from turnkeeper.acs.replay import ReplayDetected, ReplayMemoryFull, ReplayWindow
 from turnkeeper.acs.schemas import (
     SchemaName,
     SchemaUnknown,
+    SchemaUnusable,
     SchemaViolation,
     Validator,
     Violation,
@@ -109,6 +110,7 @@ __all__ = [
     "RpcId",
     "SchemaName",
     "SchemaUnknown",
+    "SchemaUnusable",
     "SchemaViolation",
     "SecretTooShort",
     "ServerHello",

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, NoReturn, TypeAlias, cast
 
 import orjson
-from jsonschema_rs import Draft202012Validator, RegexOptions, Registry, ValidationError
+from jsonschema_rs import Draft202012Validator, ReferencingError, RegexOptions, Registry, ValidationError
 
 from turnkeeper.errors import LocalProtocolError, RemoteProtocolError
 
@@ -62,6 +62,12 @@ class SchemaUnknown(LocalProtocolError):
     code = "schema_unknown"
 
 
+class SchemaUnusable(LocalProtocolError):
+    """A schema does not compile, or names a document that was not given with it."""
+
+    code = "schema_unusable"
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One place where a document breaks its schema; both paths are JSON Pointers."""
@@ -90,18 +96,19 @@ class Validator:
     """A compiled schema. Formats are asserted, patterns run in linear time, no reference is ever fetched."""
 
     def __init__(self, schema: Mapping[str, object], resources: Mapping[str, object]) -> None:
-        """Compiles `schema`; `resources` are the documents its references may name, by URI."""
-        registry = Registry(
-            [(uri, cast("dict[str, object]", document)) for uri, document in resources.items()], retriever=_refuse
-        )
-        self._compiled = Draft202012Validator(
-            dict(schema),
-            registry=registry,
-            retriever=_refuse,
-            validate_formats=True,
-            pattern_options=RegexOptions(),
-            mask=_MASK,
-        )
+        """Compiles `schema`; `resources` are the documents its references may name. Raises `SchemaUnusable`."""
+        documents = [(uri, cast("dict[str, object]", document)) for uri, document in resources.items()]
+        try:
+            self._compiled = Draft202012Validator(
+                dict(schema),
+                registry=Registry(documents, retriever=_refuse),
+                retriever=_refuse,
+                validate_formats=True,
+                pattern_options=RegexOptions(),
+                mask=_MASK,
+            )
+        except (ValueError, ReferencingError) as error:
+            raise SchemaUnusable(f"the schema cannot be compiled: {error}"[:_MAX_MESSAGE_CHARACTERS]) from error
 
     def is_valid(self, document: object) -> bool:
         """Whether the document obeys the schema."""
