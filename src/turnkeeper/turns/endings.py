@@ -136,19 +136,19 @@ def no_decision_at_end(turn: Turn, ran: Ran) -> Ending:
 def agent_failed(turn: Turn, ran: Ran, reason: StopReason, code: str, message: str, *, retryable: bool) -> Ending:
     """Row 14: the sandbox reported a failure. `message` is ours: the agent's own words were not allowed by anybody."""
     error = turn_error(reason, code, message, retryable=retryable)
-    return _failed(turn, Happening.REPORT_FAILED, reason, error, "error", ran, source="sandbox")
+    return _failed(turn, Happening.REPORT_FAILED, reason, error, "error", ran=ran, source="sandbox")
 
 
 def sandbox_lost(turn: Turn, ran: Ran, code: str, message: str) -> Ending:
     """Row 20: the sandbox is gone, or was taken away because it broke the protocol or ignored a budget stop."""
     error = turn_error(StopReason.SANDBOX_LOST, code, message)
-    return _failed(turn, Happening.SANDBOX_LOST, StopReason.SANDBOX_LOST, error, "error", ran)
+    return _failed(turn, Happening.SANDBOX_LOST, StopReason.SANDBOX_LOST, error, "error", ran=ran)
 
 
 def timed_out(turn: Turn, ran: Ran, timeout_ms: int) -> Ending:
     """Row 22: the agent's time limit and the grace passed."""
     error = turn_error(StopReason.TIMEOUT, "timeout", f"the turn took longer than {timeout_ms} ms")
-    return _failed(turn, Happening.TIME_OVER, StopReason.TIMEOUT, error, "error", ran)
+    return _failed(turn, Happening.TIME_OVER, StopReason.TIMEOUT, error, "error", ran=ran)
 
 
 def internal_error(turn: Turn, ran: Ran, reference: str, *, turn_started: bool) -> Ending:
@@ -156,7 +156,7 @@ def internal_error(turn: Turn, ran: Ran, reference: str, *, turn_started: bool) 
     message = f"Turnkeeper failed; its log has the reason under {reference}"
     error = turn_error(StopReason.INTERNAL_ERROR, "internal_error", message)
     outcome = "error" if turn_started else None
-    return _failed(turn, Happening.INTERNAL_FAULT, StopReason.INTERNAL_ERROR, error, outcome, ran)
+    return _failed(turn, Happening.INTERNAL_FAULT, StopReason.INTERNAL_ERROR, error, outcome, ran=ran)
 
 
 def unpublished(turn: Turn, tally: SubmissionTally) -> ResultError | None:
@@ -169,7 +169,7 @@ def unpublished(turn: Turn, tally: SubmissionTally) -> ResultError | None:
 
 
 def _withheld(turn: Turn, happening: Happening, reason: StopReason, error: TurnError, ran: Ran) -> Ending:
-    ending = _failed(turn, happening, reason, error, "error", ran)
+    ending = _failed(turn, happening, reason, error, "error", ran=ran)
     return ending if turn.output_schema_json is None else replace(ending, result_error="withheld")
 
 
@@ -179,8 +179,8 @@ def _failed(
     reason: StopReason,
     error: TurnError,
     outcome: TurnOutcome | None,
-    ran: Ran = NEVER_RAN,
     *,
+    ran: Ran = NEVER_RAN,
     source: Source = "platform",
 ) -> Ending:
     return Ending(

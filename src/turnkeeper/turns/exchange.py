@@ -75,12 +75,16 @@ class Exchange:
         """One send of a persisted step; None where nothing came back that may be believed."""
         payload = cast("Mapping[str, object]", orjson.loads(step.payload_json or "{}"))
         turn_id = step.turn_id if step.in_window else None
-        answer = await self._exchange(party, step.method, payload, step.request_id, turn_id, timeout_ms)
+        answer = await self._exchange(
+            party, step.method, payload, request_id=step.request_id, turn_id=turn_id, timeout_ms=timeout_ms
+        )
         return None if isinstance(answer, ServerHello) else answer
 
     async def hello(self, party: Party, *, timeout_ms: int) -> ServerHello | Refusal | None:
         """One handshake. The same hello after a restart brings back the saved terms (ledger CORE-HS-12)."""
-        answer = await self._exchange(party, HANDSHAKE_METHOD, self._hello, self._ids.uuid(), None, timeout_ms)
+        answer = await self._exchange(
+            party, HANDSHAKE_METHOD, self._hello, request_id=self._ids.uuid(), turn_id=None, timeout_ms=timeout_ms
+        )
         if isinstance(answer, ServerHello):
             self._remember(party.session_id, answer)
         return None if isinstance(answer, Verdict) else answer
@@ -90,6 +94,7 @@ class Exchange:
         party: Party,
         method: str,
         payload: Mapping[str, object],
+        *,
         request_id: str,
         turn_id: str | None,
         timeout_ms: int,

@@ -223,6 +223,6 @@ class Worker:
             return await work
         except StaleFence:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - the worker's turn: recorded, and ended as internal_error
             _log.exception("worker_fault", what=what, subject=subject)
             return None
