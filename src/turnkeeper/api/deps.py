@@ -60,7 +60,7 @@ class ApiDeps:
     schema_checker: SchemaChecker
     clock: Clock
     ids: IdSource
-    cursor_secret: bytes
+    cursor_secret: bytes = field(repr=False)
     readiness: Callable[[], Awaitable[Readiness]]
     providers: frozenset[str]
     tool_names: frozenset[str]

@@ -5,6 +5,7 @@ the four places that catch everything: it logs once and answers `internal_error`
 """
 
 import re
+import traceback
 from typing import Final
 
 import structlog
@@ -43,7 +44,7 @@ class RequestEdge:
         except TurnkeeperError as error:
             await self._refuse(error, answer, scope, receive)
         except Exception as error:  # noqa: BLE001 (the request handler fails closed)
-            _log.error("request_failed", request_id=answer.request_id, path=scope["path"], exc_info=error)
+            _log_once(error, answer, scope)
             await self._refuse(internal_error(), answer, scope, receive)
 
     async def _refuse(self, error: TurnkeeperError, answer: "_Answer", scope: Scope, receive: Receive) -> None:
@@ -51,6 +52,14 @@ class RequestEdge:
         if not answer.started:
             response = problem_response(error, request_id=answer.request_id)
             await response(scope, receive, answer.send)
+
+
+def _log_once(error: Exception, answer: "_Answer", scope: Scope) -> None:
+    # As text: a renderer of tracebacks may show local values, the caller's Authorization header among them.
+    trace = "".join(traceback.format_exception(error))
+    _log.error(
+        "request_failed", request_id=answer.request_id, method=scope["method"], path=scope["path"], traceback=trace
+    )
 
 
 class _Answer:

@@ -77,6 +77,7 @@ class ProcessSchemaChecker:
     def __init__(self, limits: SchemaLimits | None = None) -> None:
         self._limits = limits or SchemaLimits()
         self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
         self._free = asyncio.Semaphore(self._limits.processes)
         self._waiting = 0
         self._closed = False
@@ -109,6 +110,11 @@ class ProcessSchemaChecker:
         errors = cast("list[Mapping[str, str]]", answer["errors"])
         return tuple(SchemaError(**error) for error in errors)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The checking processes that live now."""
+        return tuple(child.pid for child in (*self._idle, *self._busy) if child.alive)
+
     async def close(self) -> None:
         """Ends the idle processes at once and the busy ones when they have answered."""
         self._closed = True
@@ -123,11 +129,13 @@ class ProcessSchemaChecker:
     async def _ask(self, request: Mapping[str, str]) -> Mapping[str, object]:
         async with self._turn():
             child = await self._child()
+            self._busy.add(child)
             answered = False
             try:
                 answer = await child.ask(orjson.dumps(request), deadline_ms=self._limits.deadline_ms)
                 answered = True
             finally:
+                self._busy.discard(child)
                 if answered and not self._closed:
                     self._idle.append(child)
                 else:
@@ -180,6 +188,10 @@ class _Child:
             limit=MAX_ANSWER_BYTES,
         )
         return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
