@@ -116,8 +116,7 @@ class CallRefused(Exception):
 def read_call(body: bytes, door: Door, received: datetime, limits: JsonLimits) -> Call | Ping:
     """The authenticated request in a body. Raises `CallRefused`."""
     document = _json(body, limits)
-    _check_shape(document)
-    members = cast("dict[str, object]", document)
+    members = _members(document, door)
     if members["method"] == PING_METHOD:
         return _ping(members, door)
     envelope = _envelope(members, door)
@@ -139,20 +138,22 @@ def _json(body: bytes, limits: JsonLimits) -> JsonValue:
         raise CallRefused(error, None) from rejected
 
 
-def _check_shape(document: JsonValue) -> None:
+def _members(document: JsonValue, door: Door) -> dict[str, object]:
+    """The members of a JSON-RPC request. Raises `CallRefused`."""
     if isinstance(document, list):
         raise CallRefused(_invalid("batch_not_supported", "requests are sent one at a time"), None)
     if not isinstance(document, dict):
         raise CallRefused(_invalid("not_a_request", "the body is not a JSON object"), None)
-    if document.get("jsonrpc") != JSONRPC_VERSION:
+    members = cast("dict[str, object]", document)
+    if members.get("jsonrpc") != JSONRPC_VERSION:
         problem = f"/jsonrpc is not {JSONRPC_VERSION!r}"
-    elif rpc_id_of(document) is None:
+    elif rpc_id_of(members) is None:
         problem = "/id is neither a string nor a number; there are no notifications"
-    elif not isinstance(document.get("method"), str):
+    elif not isinstance(members.get("method"), str):
         problem = "/method is not a string"
     else:
-        return
-    raise CallRefused(_invalid("not_a_request", problem), rpc_id_of(document))
+        return members
+    raise CallRefused(_invalid("not_a_request", problem), rpc_id_of(members), _proven(members, door))
 
 
 def _ping(members: dict[str, object], door: Door) -> Ping:

@@ -23,7 +23,7 @@ def tool_call(name: str = "shell", *, turn: TurnFacts | None = None, **arguments
 
 def call(name: str, arguments: Mapping[str, object], *, turn: TurnFacts | None = None) -> Facts:
     """A toolCallRequest with arguments of any name."""
-    payload = {"tool": {"name": name}, "arguments": {key: {"value": value} for key, value in arguments.items()}}
+    payload: dict[str, object] = {"tool": {"name": name}, "arguments": {k: {"value": v} for k, v in arguments.items()}}
     return facts("steps/toolCallRequest", payload, turn=turn)
 
 
