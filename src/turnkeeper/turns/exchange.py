@@ -22,6 +22,7 @@ from turnkeeper.acs import (
     ServerHello,
     Verdict,
     build_client_hello,
+    hook_spec,
 )
 from turnkeeper.clock import Clock, render_time
 from turnkeeper.ids import IdSource, uuid_of
@@ -74,7 +75,8 @@ class Exchange:
     async def step(self, party: Party, step: Step, *, timeout_ms: int) -> Verdict | Refusal | None:
         """One send of a persisted step; None where nothing came back that may be believed."""
         payload = cast("Mapping[str, object]", orjson.loads(step.payload_json or "{}"))
-        turn_id = step.turn_id if step.in_window else None
+        spec = hook_spec(step.method)
+        turn_id = step.turn_id if spec is not None and spec.in_turn else None
         answer = await self._exchange(
             party, step.method, payload, request_id=step.request_id, turn_id=turn_id, timeout_ms=timeout_ms
         )

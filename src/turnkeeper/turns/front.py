@@ -117,7 +117,7 @@ class Front:
 
     async def _turn_start(self, walk: _Walk) -> Ending | None:
         turn = walk.claim.turn
-        ruling = await self._ask(walk, payloads.TURN_START, payloads.turn_start(turn.id), in_window=True)
+        ruling = await self._ask(walk, payloads.TURN_START, payloads.turn_start(turn.id))
         if ruling.allowed:
             return None
         if ruling.kind in {"denied", "unapplicable"}:

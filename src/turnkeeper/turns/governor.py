@@ -285,7 +285,7 @@ def _ruling_of_terms(terms: ServerHello) -> Ruling:
 
 def _unproven(answer: StepAnswer) -> bool:
     # A repeat that was refused counts as delivered only when the entry can be shown (amendment 3).
-    return answer.error_code == AcsErrorCode.REPLAY_DETECTED and answer.chain_hash is None
+    return answer.error_code == AcsErrorCode.REPLAY_DETECTED
 
 
 def _proceeded(ruling: Ruling, step: Step | NewStep) -> Sequence[NewEvent]:

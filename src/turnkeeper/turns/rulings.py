@@ -147,12 +147,7 @@ def under_posture(ruling: Ruling, posture: Posture) -> Ruling:
 
 
 def _answer_of_record(recorded: Recorded) -> StepAnswer:
-    return StepAnswer(
-        state="answered",
-        decision=recorded.decision.value,
-        chain_hash=recorded.chain_hash,
-        error_code=AcsErrorCode.REPLAY_DETECTED,
-    )
+    return StepAnswer(state="answered", decision=recorded.decision.value, chain_hash=recorded.chain_hash)
 
 
 def _cut(text: str | None) -> str | None:

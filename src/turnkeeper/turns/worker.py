@@ -17,7 +17,7 @@ from turnkeeper.turns.execution import Execution, Finish
 from turnkeeper.turns.front import Front
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening
-from turnkeeper.turns.model import CanceledBy, Claim, TurnStatus
+from turnkeeper.turns.model import Claim, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence
 from turnkeeper.turns.recovery import finish_fault, finish_orphan
@@ -25,7 +25,6 @@ from turnkeeper.turns.timing import news_of, stop_task
 from turnkeeper.turns.workbench import Workbench
 
 QUEUE_TOPIC: Final = "queue"
-BY_GUARDIAN: Final = CanceledBy("system", None, "the Guardian refused the session")
 
 T = TypeVar("T")
 
@@ -165,7 +164,6 @@ class Worker:
             await self._bench.store.release(lease.fence)
             return True
         await self._bench.store.end(lease.fence, finish.ending, before=finish.before)
-        await self._close_refused_session(finish, claim.session.id)
         return True
 
     async def _end_as_fault(self, claim: Claim, lease: Lease) -> bool:
@@ -197,13 +195,6 @@ class Worker:
             return Finish(endings.no_sandbox(claim.turn), ())
         again = replace(claim, turn=await lease.renumber())
         return await Execution(self._bench, again, lease).run()
-
-    async def _close_refused_session(self, finish: Finish, session_id: str) -> None:
-        if finish.ending.happening != Happening.DENIED_BEFORE_START:
-            return
-        session = await self._bench.store.session(session_id)
-        if session.acs_state == "refused" and session.status == "open":
-            await self._bench.store.close_session(session_id, mode="cancel", by=BY_GUARDIAN)
 
     async def _repeat(self, chore: "_Chore") -> None:
         while True:
