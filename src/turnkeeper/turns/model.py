@@ -167,7 +167,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn as its row says."""
+    """A turn as its row says.
+
+    `cancel_stop_reason` is what `stop_reason` will be if the cancel that was asked for ends the turn.
+    """
 
     id: str
     session_id: str
@@ -203,6 +206,7 @@ class Turn:
     terminal_event_id: str | None
     terminal_data: str | None
     queue_position: int | None = None
+    cancel_stop_reason: StopReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,12 @@ class IdempotencyKeyReused(TurnkeeperError):
     code = "idempotency_key_reused"
 
 
+class StoreUnavailable(TurnkeeperError):
+    """The database cannot be reached, is locked by somebody else, or has no room."""
+
+    code = "database_unavailable"
+
+
 class GuardianUnreachable(TurnkeeperError):
     """No answer came back: nobody there, a cut connection, or silence until the deadline."""
 
@@ -213,8 +219,11 @@ class WorkerStore(Protocol):
         """
         ...
 
-    async def orphans(self, owner: str) -> tuple[Claim, ...]:
-        """Turns whose lease is over, or whose owner is gone, taken over by `owner` with a new fence."""
+    async def orphans(self, owner: str, *, exclusive: bool = False, lease_ttl_ms: int = 30_000) -> tuple[Claim, ...]:
+        """Turns whose lease is over, taken over by `owner` with a new fence; at most 100 in one call.
+
+        With `exclusive` the caller holds the only worker's lock on this store, so every other owner is gone.
+        """
         ...
 
     async def renew(self, fence: Fence, *, lease_ttl_ms: int) -> Turn:

@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Where SQLite and PostgreSQL differ: how they are opened, locked and kept busy. Nothing else may ask which it is."""

@@ -1,0 +1,29 @@
+"""What a dialect hands to the store: connections to write with, connections to read with, and how many of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """A database that was opened.
+
+    `is_transient` says whether a transaction that failed so may simply be run again. `lock_schema` makes sure that one
+    process at a time changes the tables; it is called in the transaction that does.
+    """
+
+    writer: Engine
+    reader: Engine
+    writer_threads: int
+    reader_threads: int
+    is_transient: Callable[[DBAPIError], bool]
+    lock_schema: Callable[[Connection], None]
+    migrates_at_open: bool
+
+    def dispose(self) -> None:
+        """Closes every connection."""
+        self.reader.dispose()
+        self.writer.dispose()

@@ -1,0 +1,77 @@
+"""SQLite: one writer, readers beside it, every commit on the disk before it is told.
+
+One process-wide writer thread runs `BEGIN IMMEDIATE` transactions; other processes on the same file wait for at most
+`BUSY_TIMEOUT_MS`. Nothing newer than SQLite 3.35 is used.
+"""
+
+import os
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import QueuePool
+
+from turnkeeper.store.dialects.engines import Engines
+
+BUSY_TIMEOUT_MS: Final = 5_000
+READER_THREADS: Final = 4
+FILE_MODE: Final = 0o600
+
+
+def open_sqlite(url: URL) -> Engines:
+    """The file behind `url`, made with mode 600 if it is not there."""
+    _make_private(Path(str(url.database)))
+    return Engines(
+        writer=_engine(url, threads=1, begin="BEGIN IMMEDIATE", read_only=False),
+        reader=_engine(url, threads=READER_THREADS, begin="BEGIN", read_only=True),
+        writer_threads=1,
+        reader_threads=READER_THREADS,
+        is_transient=_is_transient,
+        lock_schema=_locked_already,
+        migrates_at_open=True,
+    )
+
+
+def _make_private(path: Path) -> None:
+    # SQLite gives its -wal and -shm files the mode of the database file.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    os.close(descriptor)
+
+
+def _engine(url: URL, *, threads: int, begin: str, read_only: bool) -> Engine:
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=threads,
+        max_overflow=0,
+        connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
+    )
+
+    def on_connect(connection: SqliteConnection, _record: Any) -> None:
+        # The driver's own idea of transactions would begin them late, and as readers.
+        connection.isolation_level = None
+        for pragma in _pragmas(read_only=read_only):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+    return engine
+
+
+def _pragmas(*, read_only: bool) -> tuple[str, ...]:
+    shared = (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+    return (*shared, "query_only=ON") if read_only else shared
+
+
+def _is_transient(error: DBAPIError) -> bool:
+    return False
+
+
+def _locked_already(connection: Connection) -> None:
+    """`BEGIN IMMEDIATE` is the lock."""

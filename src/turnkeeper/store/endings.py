@@ -1,0 +1,128 @@
+"""The one transaction that ends a turn (contract 6): its status, its terminal event and its turnEnd together.
+
+Answers for exactly one ending per turn. The row lock decides who is first; the table's indexes make a second one
+impossible even if this module were wrong.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from sqlalchemy import ColumnElement, select, update
+
+from turnkeeper.events.catalogue import turn_ended
+from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.store.ledger import announce, assume_open_calls, shortfall_of, usage_of
+from turnkeeper.store.loading import promote
+from turnkeeper.store.rows import to_json
+from turnkeeper.store.steps import insert_turn_end, window_is_open
+from turnkeeper.store.tables import sessions, submissions, turns
+from turnkeeper.store.tx import (
+    QUEUE_TOPIC,
+    Tx,
+    last_sequence,
+    number_events,
+    refuse_terminal,
+    require_one,
+    store_events,
+)
+from turnkeeper.turns.lifecycle import Happening
+from turnkeeper.turns.model import CanceledBy, Ending, Fence, StopReason, Turn, TurnStatus, Usage
+from turnkeeper.turns.results import check_ending, render_terminal
+from turnkeeper.turns.usage import render_usage
+
+
+def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence: Fence | None) -> Event:
+    """Ends the turn: `before`, then the terminal event, then the next turn moves up. The session's row is locked.
+
+    `fence` is the worker's; without one the turn must be nobody's. Raises `IllegalEnding`, `StaleFence`.
+    """
+    refuse_terminal(before)
+    attempt = turn.attempt or None
+    closing = [*before, *assume_open_calls(tx, turn.id, attempt), *_budget_reached(tx, turn, ending)]
+    usage = usage_of(tx.conn, turn.id, tool_calls=_tool_calls(tx, turn), sandbox_ms=ending.duration_ms)
+    row = check_ending(turn, ending, usage)
+    data = render_terminal(turn, ending, usage)
+    terminal = turn_ended(
+        event_type=str(row.event_type), turn_id=turn.id, source=ending.source, attempt=attempt, data=data
+    )
+    stored = number_events(tx, turn.session_id, [*closing, terminal])
+    _store_ending(tx, turn, ending, usage=usage, stored=stored, fence=fence)
+    store_events(tx, stored)
+    _publish_result(tx, turn, ending)
+    if ending.turn_outcome is not None:
+        insert_turn_end(tx, turn.session_id, turn.id, ending.turn_outcome, stored[-1].id)
+    promote(tx, turn.session_id)
+    tx.topics.add(QUEUE_TOPIC)
+    return stored[-1]
+
+
+def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Event:
+    """Ends a turn that waits and that nobody has claimed (row 2). The session's row is locked."""
+    ending = Ending(
+        happening=Happening.CANCELED_IN_QUEUE,
+        status=TurnStatus.CANCELED,
+        stop_reason=reason,
+        source="platform",
+        text="",
+        result_json=None,
+        result_error=None if turn.output_schema_json is None else "not_submitted",
+        duration_ms=0,
+        turn_outcome="interrupted" if window_is_open(tx.conn, turn.id) else None,
+        canceled_by=by,
+    )
+    return finish(tx, turn, ending, (), None)
+
+
+def _store_ending(
+    tx: Tx, turn: Turn, ending: Ending, *, usage: Usage, stored: Sequence[Event], fence: Fence | None
+) -> None:
+    terminal = stored[-1]
+    values: dict[str, object] = {
+        "status": ending.status.value,
+        "stop_reason": ending.stop_reason.value,
+        "front_of": None,
+        "owner": None,
+        "lease_expires_at": None,
+        "text": ending.text,
+        "result_json": ending.result_json,
+        "result_error": ending.result_error,
+        "error_json": None if ending.error is None else to_json(asdict(ending.error)),
+        "usage_json": render_usage(usage),
+        "canceled_by_json": None if ending.canceled_by is None else to_json(asdict(ending.canceled_by)),
+        "ended_at": tx.now,
+        "duration_ms": ending.duration_ms,
+        "terminal_event_id": terminal.id,
+        "terminal_data": terminal.data,
+        **last_sequence(stored),
+    }
+    query = update(turns).where(turns.c.id == turn.id, turns.c.terminal_event_id.is_(None), *_held_by(fence))
+    require_one(tx.conn.execute(query.values(values)), turn.id)
+
+
+def _held_by(fence: Fence | None) -> Iterable[ColumnElement[bool]]:
+    if fence is None:
+        return (turns.c.owner.is_(None),)
+    return turns.c.owner == fence.owner, turns.c.fence == fence.number
+
+
+def _publish_result(tx: Tx, turn: Turn, ending: Ending) -> None:
+    """A submitted value that the ending itself carries was allowed with it."""
+    if ending.result_json is None:
+        return
+    carried = (submissions.c.turn_id == turn.id, submissions.c.value_json == ending.result_json, submissions.c.valid)
+    tx.conn.execute(update(submissions).where(*carried).values(published=True))
+
+
+def _budget_reached(tx: Tx, turn: Turn, ending: Ending) -> list[NewEvent]:
+    if ending.happening != Happening.BUDGET_GONE_AT_FRONT:
+        return []
+    found = shortfall_of(tx.conn, turn.id)
+    if found is None:
+        return []
+    row = tx.conn.execute(select(turns).where(turns.c.id == turn.id)).mappings().one()
+    session = tx.conn.execute(select(sessions).where(sessions.c.id == turn.session_id)).mappings().one()
+    return announce(tx, row, session, found)
+
+
+def _tool_calls(tx: Tx, turn: Turn) -> int:
+    return tx.conn.execute(select(turns.c.tool_calls).where(turns.c.id == turn.id)).scalar_one()

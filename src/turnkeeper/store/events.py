@@ -1,0 +1,72 @@
+"""Reading stored events: by id, by session, and as the memory an agent is given."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import orjson
+from sqlalchemy import Connection, select
+
+from turnkeeper.events.envelope import Event
+from turnkeeper.store.rows import to_event
+from turnkeeper.store.tables import events, turns
+from turnkeeper.turns.ports import NotFound
+
+_MEMORY: Final = ("message.received", "message.completed", "tool.requested", "tool.completed")
+_TOOL_PAIR: Final = ("tool.requested", "tool.completed")
+
+
+def event_by_id(conn: Connection, event_id: str) -> Event:
+    """One event. Raises `NotFound`."""
+    row = conn.execute(select(events).where(events.c.id == event_id)).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"there is no event {event_id}")
+    return to_event(row)
+
+
+def events_after(
+    conn: Connection, session_id: str, *, after: int, limit: int, types: Sequence[str], turn_id: str | None
+) -> tuple[Event, ...]:
+    """At most `limit` events of a session with a higher sequence, ascending."""
+    query = select(events).where(events.c.session_id == session_id, events.c.sequence > after)
+    if types:
+        query = query.where(events.c.type.in_(types))
+    if turn_id is not None:
+        query = query.where(events.c.turn_id == turn_id)
+    return tuple(to_event(row) for row in conn.execute(query.order_by(events.c.sequence).limit(limit)).mappings())
+
+
+def history(conn: Connection, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
+    """The last `limit` events of earlier turns that were allowed, oldest first, tool calls only as whole pairs.
+
+    Messages are stored after the Guardian allowed them, so that a stored message is an allowed one.
+    """
+    query = (
+        select(events)
+        .join(turns, turns.c.id == events.c.turn_id)
+        .where(events.c.session_id == session_id, turns.c.seq < before_seq, events.c.type.in_(_MEMORY))
+        .order_by(events.c.sequence.desc())
+        .limit(limit)
+    )
+    rows = conn.execute(query).mappings().all()
+    remembered = [to_event(row) for row in reversed(rows)]
+    return tuple(_from_a_message(_whole([event for event in remembered if _is_memory(event)])))
+
+
+def _is_memory(event: Event) -> bool:
+    return event.type != "message.completed" or bool(orjson.loads(event.data)["final"])
+
+
+def _whole(remembered: Sequence[Event]) -> list[Event]:
+    calls = {kind: {_call_id(event) for event in remembered if event.type == kind} for kind in _TOOL_PAIR}
+    pairs = calls["tool.requested"] & calls["tool.completed"]
+    return [event for event in remembered if event.type not in _TOOL_PAIR or _call_id(event) in pairs]
+
+
+def _from_a_message(remembered: list[Event]) -> Iterable[Event]:
+    # Where the limit cut a turn in two, its rest would answer a question that nobody sees.
+    first = next((index for index, event in enumerate(remembered) if event.type == "message.received"), None)
+    return remembered if first is None else remembered[first:]
+
+
+def _call_id(event: Event) -> str:
+    return str(orjson.loads(event.data)["tool_call_id"])

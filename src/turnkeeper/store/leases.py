@@ -1,0 +1,164 @@
+"""Turns in a worker's hands: claimed, kept, given back, taken over, moved on.
+
+Answers for one owner at a time. Everything a worker writes names turn, owner and fence number in its WHERE; who comes
+with an old fence changes nothing.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, insert, or_, select, update
+
+from turnkeeper.errors import LocalProtocolError
+from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.store.agents import agent_by_id
+from turnkeeper.store.endings import finish
+from turnkeeper.store.ledger import unpayable_front
+from turnkeeper.store.loading import load_session, load_turn
+from turnkeeper.store.rows import to_fence, to_json
+from turnkeeper.store.tables import sessions, submissions, turns
+from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
+from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening, IllegalTransition, Transition, transition
+from turnkeeper.turns.model import Claim, Ending, Fence, Submission, Turn
+
+CLAIM_CANDIDATES: Final = 8
+MAX_TAKEN_OVER: Final = 100
+
+
+def claim(tx: Tx, owner: str, *, lease_ttl_ms: int, slot: bool) -> Claim | None:
+    """The oldest front that nobody owns; without a `slot` only one that cannot be paid."""
+    for turn_id, session_id in tx.conn.execute(_fronts(slot=slot)).all():
+        # Another worker may have been faster; the lock tells.
+        lock_session(tx, session_id)
+        free = and_(turns.c.id == turn_id, turns.c.front_of.is_not(None), turns.c.owner.is_(None))
+        row = _take(tx, owner, lease_ttl_ms, free)
+        if row is not None:
+            return _claimed(tx, row)
+    return None
+
+
+def orphans(tx: Tx, owner: str, *, exclusive: bool, lease_ttl_ms: int) -> tuple[Claim, ...]:
+    """Turns whose lease is over, or with `exclusive` anybody else's, now `owner`'s."""
+    lost = turns.c.lease_expires_at <= tx.now
+    gone = or_(lost, turns.c.owner != owner) if exclusive else lost
+    query = select(turns.c.id, turns.c.session_id).where(turns.c.owner.is_not(None), gone).order_by(turns.c.id)
+    taken: list[Claim] = []
+    for turn_id, session_id in tx.conn.execute(query.limit(MAX_TAKEN_OVER)).all():
+        lock_session(tx, session_id)
+        row = _take(tx, owner, lease_ttl_ms, and_(turns.c.id == turn_id, turns.c.owner.is_not(None), gone))
+        if row is not None:
+            taken.append(_claimed(tx, row))
+    return tuple(taken)
+
+
+def renew(tx: Tx, fence: Fence, *, lease_ttl_ms: int) -> Turn:
+    """Extends the lease. Raises `StaleFence`."""
+    change_fenced(tx, fence, {"lease_expires_at": tx.now + timedelta(milliseconds=lease_ttl_ms)})
+    return load_turn(tx.conn, fence.turn_id, tx.now)
+
+
+def release(tx: Tx, fence: Fence) -> None:
+    """Gives a claim back whose turn is still queued. Raises `StaleFence`, `IllegalTransition`."""
+    lock_session(tx, fence.session_id)
+    turn = fenced_turn(tx, fence)
+    # Only what may still be dispatched may wait again.
+    transition(turn.status, Happening.DISPATCHED)
+    change_fenced(tx, fence, {"owner": None, "lease_expires_at": None})
+    tx.topics.add(QUEUE_TOPIC)
+
+
+def starting(tx: Tx, fence: Fence, events: Sequence[NewEvent]) -> Turn:
+    """Row 8. Raises `StaleFence`, `IllegalTransition`."""
+    return _move(tx, fence, Happening.DISPATCHED, {"tries": 1}, events)
+
+
+def started(tx: Tx, fence: Fence, events: Sequence[NewEvent]) -> Turn:
+    """Row 9: from here there is an attempt. Raises `StaleFence`, `IllegalTransition`."""
+    values: dict[str, object] = {"attempt": turns.c.attempt + 1, "started_at": tx.now}
+    return _move(tx, fence, Happening.STARTED, values, events)
+
+
+def retry_start(tx: Tx, fence: Fence) -> Turn:
+    """Row 10: one more try with a new fence number. Raises `StaleFence`, `IllegalTransition` when none is left."""
+    lock_session(tx, fence.session_id)
+    turn = fenced_turn(tx, fence)
+    transition(turn.status, Happening.START_LOST)
+    if turn.tries >= MAX_START_TRIES:
+        raise IllegalTransition(f"{turn.id} has had {turn.tries} tries to start")
+    change_fenced(tx, fence, {"tries": turn.tries + 1, "fence": fence.number + 1})
+    return load_turn(tx.conn, fence.turn_id, tx.now)
+
+
+def submit(tx: Tx, fence: Fence, submission: Submission, events: Sequence[NewEvent]) -> None:
+    """Keeps a submitted value. Raises `StaleFence`."""
+    write_turn(tx, fence, None, events)
+    values: dict[str, object] = {
+        "turn_id": fence.turn_id,
+        "submission": submission.submission,
+        "valid": submission.valid,
+        "value_json": submission.value_json,
+        "errors_json": to_json([dict(error) for error in submission.errors]),
+        "published": submission.published,
+        "created_at": tx.now,
+    }
+    tx.conn.execute(insert(submissions).values(values))
+
+
+def end(tx: Tx, fence: Fence, ending: Ending, before: Sequence[NewEvent]) -> Event:
+    """The terminal event. Raises `StaleFence`, `IllegalEnding`."""
+    lock_session(tx, fence.session_id)
+    return finish(tx, fenced_turn(tx, fence), ending, before, fence)
+
+
+def tool_ran(tx: Tx, fence: Fence) -> None:
+    """Counts one executed tool call. Raises `StaleFence`."""
+    change_fenced(tx, fence, {"tool_calls": turns.c.tool_calls + 1})
+
+
+def fenced_turn(tx: Tx, fence: Fence) -> Turn:
+    """The turn that a current fence stands for. Raises `StaleFence`."""
+    change_fenced(tx, fence, {})
+    return load_turn(tx.conn, fence.turn_id, tx.now)
+
+
+def submissions_of(conn: Connection, turn_id: str) -> Sequence[RowMapping]:
+    """The stored submissions of a turn, in order; their number is bounded by the turn's repair attempts."""
+    query = select(submissions).where(submissions.c.turn_id == turn_id).order_by(submissions.c.submission)
+    return conn.execute(query).mappings().all()
+
+
+def _move(tx: Tx, fence: Fence, happening: Happening, values: dict[str, object], events: Sequence[NewEvent]) -> Turn:
+    lock_session(tx, fence.session_id)
+    row = transition(fenced_turn(tx, fence).status, happening)
+    _require_event(row, events)
+    write_turn(tx, fence, {**values, "status": row.next.value}, events)
+    return load_turn(tx.conn, fence.turn_id, tx.now)
+
+
+def _require_event(row: Transition, events: Sequence[NewEvent]) -> None:
+    if row.event_type not in {event.type for event in events}:
+        raise LocalProtocolError(f"row {row.row} is written together with {row.event_type}")
+
+
+def _fronts(*, slot: bool) -> Select[str, str]:
+    query = select(turns.c.id, turns.c.session_id).where(turns.c.front_of.is_not(None), turns.c.owner.is_(None))
+    if not slot:
+        query = query.join(sessions, sessions.c.id == turns.c.session_id).where(unpayable_front())
+    return query.order_by(turns.c.id).limit(CLAIM_CANDIDATES)
+
+
+def _take(tx: Tx, owner: str, lease_ttl_ms: int, where: ColumnElement[bool]) -> RowMapping | None:
+    expires = tx.now + timedelta(milliseconds=lease_ttl_ms)
+    values = {"owner": owner, "fence": turns.c.fence + 1, "lease_expires_at": expires}
+    return tx.conn.execute(update(turns).where(where).values(values).returning(turns)).mappings().one_or_none()
+
+
+def _claimed(tx: Tx, row: RowMapping) -> Claim:
+    turn = load_turn(tx.conn, row["id"], tx.now)
+    return Claim(
+        fence=to_fence(row),
+        turn=turn,
+        session=load_session(tx.conn, turn.session_id),
+        agent=agent_by_id(tx.conn, turn.agent_id),
+    )

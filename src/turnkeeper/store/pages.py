@@ -1,0 +1,26 @@
+"""Lists by id: a page is what comes after the last id of the page before, and never more than its limit."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Column, Connection, RowMapping, Select
+
+from turnkeeper.turns.ports import Page, PageRequest
+
+T = TypeVar("T")
+
+
+def load_page(
+    conn: Connection,
+    query: Select[Any],
+    key: Column[str],
+    page: PageRequest,
+    convert: Callable[[Sequence[RowMapping]], Sequence[T]],
+) -> Page[T]:
+    """The page of `query` ordered by `key`."""
+    descending = page.order == "desc"
+    if page.after is not None:
+        query = query.where(key < page.after if descending else key > page.after)
+    query = query.order_by(key.desc() if descending else key.asc()).limit(page.limit + 1)
+    rows = conn.execute(query).mappings().all()
+    return Page(tuple(convert(rows[: page.limit])), has_more=len(rows) > page.limit)

@@ -1,0 +1,219 @@
+"""Rows as the turn side knows them: one function per table, nothing asked of the database here."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import orjson
+from sqlalchemy import RowMapping
+
+from turnkeeper.events.envelope import Event
+from turnkeeper.turns.model import (
+    Agent,
+    AgentLimits,
+    ApiKey,
+    Budget,
+    CallRecord,
+    CanceledBy,
+    Fence,
+    ModelChoice,
+    Session,
+    Step,
+    StopReason,
+    Submission,
+    Turn,
+    TurnError,
+    TurnStatus,
+    Usage,
+)
+
+
+def to_agent(row: RowMapping) -> Agent:
+    """A row of `agents`."""
+    return Agent(
+        id=row["id"],
+        version=row["version"],
+        name=row["name"],
+        model=ModelChoice(row["model_provider"], row["model_id"], _object(row["model_params_json"])),
+        instructions=row["instructions"],
+        tools=tuple(cast("list[str]", orjson.loads(row["tools_json"]))),
+        limits=AgentLimits(row["timeout_ms"], row["max_repair_attempts"]),
+        metadata_json=row["metadata_json"],
+        created_at=row["created_at"],
+    )
+
+
+def to_session(row: RowMapping) -> Session:
+    """A row of `sessions` with `active_turn_id` and `queue_depth` beside it."""
+    return Session(
+        id=row["id"],
+        agent_id=row["agent_id"],
+        agent_version=row["agent_version"],
+        status=row["status"],
+        title=row["title"],
+        metadata_json=row["metadata_json"],
+        budget=to_budget(row),
+        acs_state=row["acs_state"],
+        witnessed_head=row["witnessed_head"],
+        last_sequence=row["last_sequence"],
+        active_turn_id=row["active_turn_id"],
+        queue_depth=row["queue_depth"],
+        created_at=row["created_at"],
+        last_active_at=row["last_active_at"],
+        closed_at=row["closed_at"],
+    )
+
+
+def to_turn(row: RowMapping, usage: Usage) -> Turn:
+    """A row of `turns` with `queue_position` beside it, and its usage."""
+    return Turn(
+        id=row["id"],
+        session_id=row["session_id"],
+        agent_id=row["agent_id"],
+        agent_version=row["agent_version"],
+        seq=row["seq"],
+        status=TurnStatus(row["status"]),
+        stop_reason=_stop_reason(row["stop_reason"]),
+        input_text=row["input_text"],
+        input_json=row["input_json"],
+        output_schema_json=row["output_schema_json"],
+        metadata_json=row["metadata_json"],
+        idempotency_key=row["idempotency_key"],
+        budget=to_budget(row),
+        max_repair_attempts=row["max_repair_attempts"],
+        attempt=row["attempt"],
+        tries=row["tries"],
+        fence=row["fence"],
+        text=row["text"],
+        result_json=row["result_json"],
+        result_error=row["result_error"],
+        error=_error(row["error_json"]),
+        usage=usage,
+        canceled_by=_canceled_by(row["canceled_by_json"]),
+        cancel_mode=row["cancel_mode"],
+        cancel_requested_at=row["cancel_requested_at"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        duration_ms=row["duration_ms"],
+        first_sequence=row["first_sequence"],
+        last_sequence=row["last_sequence"],
+        terminal_event_id=row["terminal_event_id"],
+        terminal_data=row["terminal_data"],
+        queue_position=row["queue_position"],
+        cancel_stop_reason=_stop_reason(row["cancel_stop_reason"]),
+    )
+
+
+def to_fence(row: RowMapping) -> Fence:
+    """The fence of an owned row of `turns`."""
+    return Fence(row["id"], row["session_id"], row["owner"], row["fence"])
+
+
+def to_budget(row: RowMapping) -> Budget | None:
+    """The budget columns of a turn or a session, `None` where there is no limit at all."""
+    budget = Budget(row["max_model_calls"], row["max_total_tokens"], row["max_output_tokens"])
+    return None if budget == Budget() else budget
+
+
+def from_budget(budget: Budget | None) -> dict[str, int | None]:
+    """The columns of a budget."""
+    known = budget or Budget()
+    return {
+        "max_model_calls": known.max_model_calls,
+        "max_total_tokens": known.max_total_tokens,
+        "max_output_tokens": known.max_output_tokens,
+    }
+
+
+def to_event(row: RowMapping) -> Event:
+    """A row of `events`."""
+    return Event(
+        id=row["id"],
+        type=row["type"],
+        created_at=row["created_at"],
+        source=row["source"],
+        project_id=row["project_id"],
+        session_id=row["session_id"],
+        turn_id=row["turn_id"],
+        sequence=row["sequence"],
+        attempt=row["attempt"],
+        data=row["data"],
+    )
+
+
+def to_step(row: RowMapping) -> Step:
+    """A row of `steps`."""
+    return Step(
+        session_id=row["session_id"],
+        ordinal=row["ordinal"],
+        request_id=row["request_id"],
+        method=row["method"],
+        turn_id=row["turn_id"],
+        in_window=row["in_window"],
+        payload_json=row["payload_json"],
+        outcome=row["outcome"],
+        state=row["state"],
+        decision=row["decision"],
+        chain_hash=row["chain_hash"],
+        reasoning=row["reasoning"],
+        reason_codes=tuple(cast("list[str]", orjson.loads(row["reason_codes_json"]))),
+        error_code=row["error_code"],
+        attempts=row["attempts"],
+    )
+
+
+def to_submission(row: RowMapping) -> Submission:
+    """A row of `submissions`."""
+    return Submission(
+        submission=row["submission"],
+        valid=row["valid"],
+        value_json=row["value_json"],
+        errors=tuple(cast("list[dict[str, str]]", orjson.loads(row["errors_json"]))),
+        published=row["published"],
+    )
+
+
+def to_call(row: RowMapping) -> CallRecord:
+    """A row of `model_calls` that has been settled or assumed."""
+    return CallRecord(
+        call=row["call"],
+        provider=row["provider"],
+        model=row["model"],
+        accepted=row["accepted"],
+        input_tokens=row["input_tokens"],
+        cached_input_tokens=row["cached_input_tokens"],
+        cache_write_tokens=row["cache_write_tokens"],
+        output_tokens=row["output_tokens"],
+        reasoning_tokens=row["reasoning_tokens"],
+        estimated=row["estimated"],
+        latency_ms=row["latency_ms"] or 0,
+        first_token_ms=row["first_token_ms"],
+        finish_reason=row["finish_reason"],
+        retries=row["retries"],
+    )
+
+
+def to_key(row: RowMapping) -> ApiKey:
+    """A row of `api_keys`."""
+    return ApiKey(row["id"], row["name"], row["secret_sha256"], row["created_at"], row["revoked_at"])
+
+
+def to_json(value: object) -> str:
+    """A JSON text of ours."""
+    return orjson.dumps(value).decode()
+
+
+def _stop_reason(value: str | None) -> StopReason | None:
+    return None if value is None else StopReason(value)
+
+
+def _error(text: str | None) -> TurnError | None:
+    return None if text is None else TurnError(**orjson.loads(text))
+
+
+def _canceled_by(text: str | None) -> CanceledBy | None:
+    return None if text is None else CanceledBy(**orjson.loads(text))
+
+
+def _object(text: str) -> Mapping[str, object]:
+    return cast("dict[str, object]", orjson.loads(text))

@@ -1,0 +1,203 @@
+"""ACS steps of a session, in the order they must be sent (contract, amendments 2 to 4): journal and outbox in one.
+
+A step is here before it is sent, with the request id it keeps for ever, so that a crash leaves a question and not a
+guess. What the Guardian said last is also the session's witnessed head.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy.engine import Connection
+
+from turnkeeper.errors import LocalProtocolError
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.ids import uuid_of
+from turnkeeper.store.rows import to_json, to_step
+from turnkeeper.store.tables import IS_DEAD, IS_PENDING, sessions, steps, turns
+from turnkeeper.store.tx import QUEUE_TOPIC, Tx, append_events, lock_session, write_turn
+from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer, StepCounts, TurnOutcome
+from turnkeeper.turns.ports import NotFound
+
+TURN_START: Final = "steps/turnStart"
+TURN_END: Final = "steps/turnEnd"
+TOOL_CALL_REQUEST: Final = "steps/toolCallRequest"
+
+MAX_PENDING: Final = 1_000
+MAX_STEPS: Final = 10_000
+
+_REPLAY_DETECTED: Final = -32005
+"""The Guardian has seen this request id before: the entry was written, whatever became of the answer."""
+
+
+def ask_step(tx: Tx, session_id: str, new: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
+    """Persists a step as pending, with the events that go with asking. The same request id again is the same step."""
+    lock_session(tx, session_id)
+    known = _find(tx.conn, session_id, new.request_id)
+    if known is not None:
+        return to_step(known)
+    _write_events(tx, session_id, fence, events)
+    return to_step(insert_step(tx, session_id, new))
+
+
+def insert_step(tx: Tx, session_id: str, new: NewStep) -> RowMapping:
+    """The step at the end of the session's sends."""
+    query = (
+        update(sessions)
+        .where(sessions.c.id == session_id)
+        .values(last_ordinal=sessions.c.last_ordinal + 1)
+        .returning(sessions.c.last_ordinal)
+    )
+    values: dict[str, object] = {
+        "session_id": session_id,
+        "ordinal": tx.conn.execute(query).scalar_one(),
+        "request_id": new.request_id,
+        "method": new.method,
+        "turn_id": new.turn_id,
+        "in_window": new.in_window,
+        "payload_json": new.payload_json,
+        "outcome": new.outcome,
+        "state": "pending",
+        "reason_codes_json": "[]",
+        "attempts": 0,
+        "created_at": tx.now,
+    }
+    return tx.conn.execute(insert(steps).values(values).returning(steps)).mappings().one()
+
+
+def insert_turn_end(tx: Tx, session_id: str, turn_id: str, outcome: TurnOutcome, event_id: str) -> None:
+    """The turnEnd of a terminal event. Its request id is the event's, so a repeated send is recognised."""
+    insert_step(
+        tx,
+        session_id,
+        NewStep(
+            request_id=uuid_of(event_id),
+            method=TURN_END,
+            payload_json=None,
+            in_window=False,
+            turn_id=turn_id,
+            outcome=outcome,
+        ),
+    )
+
+
+def answer_step(
+    tx: Tx,
+    session_id: str,
+    request_id: str,
+    answer: StepAnswer,
+    *,
+    fence: Fence | None,
+    events: Sequence[NewEvent],
+) -> None:
+    """What became of a pending step; one that has been answered keeps its answer. Raises `NotFound`."""
+    lock_session(tx, session_id)
+    row = _require(tx.conn, session_id, request_id)
+    if row["state"] != "pending":
+        return
+    if answer.state == "pending":
+        raise LocalProtocolError("a step is not answered with pending")
+    _write_events(tx, session_id, fence, events)
+    changes: dict[str, object] = {
+        "state": answer.state,
+        "decision": answer.decision,
+        "chain_hash": answer.chain_hash,
+        "reasoning": answer.reasoning,
+        "reason_codes_json": to_json(answer.reason_codes),
+        "error_code": answer.error_code,
+        "answered_at": tx.now,
+    }
+    _change(tx, row, changes)
+    if answer.chain_hash is not None:
+        tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(witnessed_head=answer.chain_hash))
+    tx.topics.update({session_id, QUEUE_TOPIC})
+
+
+def attempt_step(tx: Tx, session_id: str, request_id: str, *, payload_json: str | None) -> Step:
+    """Counts a send. A payload that was left open is frozen by the first one that is given. Raises `NotFound`."""
+    lock_session(tx, session_id)
+    row = _require(tx.conn, session_id, request_id)
+    changes: dict[str, object] = {"attempts": row["attempts"] + 1}
+    if row["payload_json"] is None:
+        changes["payload_json"] = payload_json
+    return to_step(_change(tx, row, changes))
+
+
+def steps_of(conn: Connection, session_id: str, turn_id: str | None) -> tuple[Step, ...]:
+    """The newest `MAX_STEPS` steps of a session or a turn, oldest first."""
+    query = select(steps).where(steps.c.session_id == session_id)
+    if turn_id is not None:
+        query = query.where(steps.c.turn_id == turn_id)
+    rows = conn.execute(query.order_by(steps.c.ordinal.desc()).limit(MAX_STEPS)).mappings().all()
+    return tuple(to_step(row) for row in reversed(rows))
+
+
+def pending_steps(conn: Connection, session_id: str) -> tuple[Step, ...]:
+    """The first `MAX_PENDING` unsettled steps of a session, in the order they must be sent."""
+    query = select(steps).where(steps.c.session_id == session_id, IS_PENDING).order_by(steps.c.ordinal)
+    return tuple(to_step(row) for row in conn.execute(query.limit(MAX_PENDING)).mappings())
+
+
+def sessions_with_pending_steps(conn: Connection, limit: int) -> tuple[str, ...]:
+    """Sessions with something to send and no worker that owns their front, which would send it itself."""
+    owned = select(turns.c.id).where(turns.c.front_of == steps.c.session_id, turns.c.owner.is_not(None)).exists()
+    query = select(steps.c.session_id).where(IS_PENDING, ~owned).group_by(steps.c.session_id)
+    return tuple(conn.execute(query.order_by(func.min(steps.c.created_at)).limit(limit)).scalars())
+
+
+def dead_letters(conn: Connection, limit: int) -> tuple[Step, ...]:
+    """Steps a Guardian refused for good, newest first."""
+    query = select(steps).where(IS_DEAD).order_by(steps.c.created_at.desc(), steps.c.ordinal.desc()).limit(limit)
+    return tuple(to_step(row) for row in conn.execute(query).mappings())
+
+
+def step_counts(conn: Connection, session_id: str, turn_id: str) -> StepCounts:
+    """The entries of a turn's window. `None` where a step's fate is unknown (amendment 4)."""
+    query = select(steps).where(steps.c.session_id == session_id, steps.c.turn_id == turn_id, steps.c.in_window)
+    rows = conn.execute(query).mappings().all()
+    tool_calls = [row for row in rows if row["method"] == TOOL_CALL_REQUEST]
+    return StepCounts(step_count=_count(rows), tool_call_count=_count(tool_calls))
+
+
+def window_is_open(conn: Connection, turn_id: str) -> bool:
+    """Whether a turnStart of this turn was, or will be, sent and not refused; then a turnEnd must follow."""
+    query = select(steps.c.ordinal).where(
+        steps.c.turn_id == turn_id, steps.c.method == TURN_START, steps.c.state.in_(["pending", "answered"])
+    )
+    return conn.execute(query.limit(1)).first() is not None
+
+
+def _count(rows: Sequence[RowMapping]) -> int | None:
+    if any(row["state"] == "pending" for row in rows):
+        return None
+    return sum(1 for row in rows if _has_entry(row))
+
+
+def _has_entry(row: RowMapping) -> bool:
+    if row["state"] != "answered":
+        return False
+    return row["chain_hash"] is not None or row["error_code"] == _REPLAY_DETECTED
+
+
+def _write_events(tx: Tx, session_id: str, fence: Fence | None, events: Sequence[NewEvent]) -> None:
+    if fence is None:
+        append_events(tx, session_id, events)
+    else:
+        write_turn(tx, fence, None, events)
+
+
+def _change(tx: Tx, row: RowMapping, changes: dict[str, object]) -> RowMapping:
+    query = update(steps).where(steps.c.session_id == row["session_id"], steps.c.ordinal == row["ordinal"])
+    return tx.conn.execute(query.values(changes).returning(steps)).mappings().one()
+
+
+def _find(conn: Connection, session_id: str, request_id: str) -> RowMapping | None:
+    query = select(steps).where(steps.c.session_id == session_id, steps.c.request_id == request_id)
+    return conn.execute(query).mappings().one_or_none()
+
+
+def _require(conn: Connection, session_id: str, request_id: str) -> RowMapping:
+    row = _find(conn, session_id, request_id)
+    if row is None:
+        raise NotFound(f"{session_id} has no step {request_id}")
+    return row

@@ -1,0 +1,278 @@
+"""`TurnStore` on SQL: every method is one transaction of the modules beside this one.
+
+Answers for the border between the event loop and the database's threads. After a commit it tells `wakeups` which
+session changed, from the thread that committed, so that a caller who was canceled meanwhile cannot swallow the news.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import IntegrityError
+
+from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
+from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.ids import IdSource, Prefix
+from turnkeeper.store import agents, events, leases, ledger, loading, sessions, steps, turns, tx
+from turnkeeper.store.admin import prepare
+from turnkeeper.store.engine import Database, open_engines
+from turnkeeper.store.rows import to_submission
+from turnkeeper.store.tx import StoreLimits, Tx
+from turnkeeper.turns.budgets import Shortfall
+from turnkeeper.turns.model import (
+    Agent,
+    ApiKey,
+    CallGrant,
+    CallRecord,
+    CanceledBy,
+    CancelMode,
+    Claim,
+    Ending,
+    Fence,
+    NewStep,
+    Session,
+    SessionReason,
+    Step,
+    StepAnswer,
+    StepCounts,
+    Submission,
+    Turn,
+)
+from turnkeeper.turns.ports import (
+    Accepted,
+    BudgetSpent,
+    CancelEffect,
+    NewAgent,
+    NewSession,
+    NewTurn,
+    Page,
+    PageRequest,
+    TurnStore,
+    Wakeups,
+)
+
+T = TypeVar("T")
+
+
+class SqlTurnStore(TurnStore):
+    """The turn store on SQLite or PostgreSQL. Make one with `open`.
+
+    `ids` is used from the store's threads, one call at a time; hand in a source that nobody else uses.
+    """
+
+    def __init__(self, database: Database, clock: Clock, ids: IdSource, wakeups: Wakeups, limits: StoreLimits) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = _SerialIds(ids)
+        self._wakeups = wakeups
+        self._limits = limits
+
+    @classmethod
+    async def open(
+        cls, url: str, *, clock: Clock, ids: IdSource, wakeups: Wakeups, limits: StoreLimits | None = None
+    ) -> "SqlTurnStore":
+        """The store behind `sqlite:////path` or `postgresql+psycopg://…`, its tables up to date.
+
+        Raises `StoreUrlInvalid`, `SchemaOutdated`, `StoreUnavailable`.
+        """
+        engines = open_engines(url)
+        database = Database(engines)
+        try:
+            await database.prepare(lambda: prepare(engines))
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database, clock, ids, wakeups, limits or StoreLimits())
+
+    async def close(self) -> None:
+        """Waits for running transactions and closes every connection."""
+        await self._database.close()
+
+    async def agent(self, agent_id: str) -> Agent:
+        return await self._read(lambda conn: agents.agent_by_id(conn, agent_id))
+
+    async def agents(self, page: PageRequest) -> Page[Agent]:
+        return await self._read(lambda conn: agents.list_agents(conn, page))
+
+    async def session(self, session_id: str) -> Session:
+        return await self._read(lambda conn: loading.load_session(conn, session_id))
+
+    async def sessions(self, page: PageRequest, *, agent_id: str | None = None) -> Page[Session]:
+        return await self._read(lambda conn: loading.list_sessions(conn, page, agent_id))
+
+    async def turn(self, turn_id: str) -> Turn:
+        return await self._read(lambda conn: loading.load_turn(conn, turn_id, self._clock.now()))
+
+    async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]:
+        return await self._read(lambda conn: loading.list_turns(conn, page, session_id, self._clock.now()))
+
+    async def submissions(self, turn_id: str) -> tuple[Submission, ...]:
+        rows = await self._read(lambda conn: leases.submissions_of(conn, turn_id))
+        return tuple(to_submission(row) for row in rows)
+
+    async def event(self, event_id: str) -> Event:
+        return await self._read(lambda conn: events.event_by_id(conn, event_id))
+
+    async def events(
+        self, session_id: str, *, after: int, limit: int, types: Sequence[str] = (), turn_id: str | None = None
+    ) -> tuple[Event, ...]:
+        return await self._read(
+            lambda conn: events.events_after(conn, session_id, after=after, limit=limit, types=types, turn_id=turn_id)
+        )
+
+    async def steps(self, session_id: str, *, turn_id: str | None = None) -> tuple[Step, ...]:
+        return await self._read(lambda conn: steps.steps_of(conn, session_id, turn_id))
+
+    async def dead_letters(self, limit: int) -> tuple[Step, ...]:
+        return await self._read(lambda conn: steps.dead_letters(conn, limit))
+
+    async def ping(self) -> None:
+        await self._read(lambda conn: conn.execute(select(1)).scalar_one())
+
+    async def create_agent(self, new: NewAgent) -> Agent:
+        return await self._write(lambda tx: agents.create_agent(tx, new))
+
+    async def create_session(self, new: NewSession) -> Session:
+        return await self._write(lambda tx: sessions.create_session(tx, new))
+
+    async def close_session(self, session_id: str, *, mode: Literal["drain", "cancel"], by: CanceledBy) -> Session:
+        return await self._write(lambda tx: sessions.close_session(tx, session_id, mode=mode, by=by))
+
+    async def accept_turn(self, new: NewTurn) -> Accepted:
+        try:
+            return await self._write(lambda tx: turns.accept_turn(tx, new))
+        except IntegrityError:
+            # Two sessions, one key, at the same moment: the other one has it now, and this try will see so.
+            return await self._write(lambda tx: turns.accept_turn(tx, new))
+
+    async def cancel_turn(self, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tuple[Turn, CancelEffect]:
+        return await self._write(lambda tx: turns.cancel_turn(tx, turn_id, mode=mode, by=by))
+
+    async def create_key(self, *, name: str, secret_sha256: str) -> ApiKey:
+        return await self._write(lambda tx: agents.create_key(tx, name=name, secret_sha256=secret_sha256))
+
+    async def key_by_secret(self, secret_sha256: str) -> ApiKey | None:
+        """The key with this secret; a revoked one is not found."""
+        return await self._read(lambda conn: agents.active_key(conn, secret_sha256))
+
+    async def keys(self) -> tuple[ApiKey, ...]:
+        return await self._read(agents.list_keys)
+
+    async def revoke_key(self, key_id: str) -> ApiKey:
+        return await self._write(lambda tx: agents.revoke_key(tx, key_id))
+
+    async def claim(self, owner: str, *, lease_ttl_ms: int, slot: bool) -> Claim | None:
+        return await self._write(lambda tx: leases.claim(tx, owner, lease_ttl_ms=lease_ttl_ms, slot=slot))
+
+    async def orphans(self, owner: str, *, exclusive: bool = False, lease_ttl_ms: int = 30_000) -> tuple[Claim, ...]:
+        return await self._write(lambda tx: leases.orphans(tx, owner, exclusive=exclusive, lease_ttl_ms=lease_ttl_ms))
+
+    async def renew(self, fence: Fence, *, lease_ttl_ms: int) -> Turn:
+        return await self._write(lambda tx: leases.renew(tx, fence, lease_ttl_ms=lease_ttl_ms))
+
+    async def release(self, fence: Fence) -> None:
+        await self._write(lambda tx: leases.release(tx, fence))
+
+    async def starting(self, fence: Fence, events: Sequence[NewEvent]) -> Turn:
+        return await self._write(lambda tx: leases.starting(tx, fence, events))
+
+    async def started(self, fence: Fence, events: Sequence[NewEvent]) -> Turn:
+        return await self._write(lambda tx: leases.started(tx, fence, events))
+
+    async def retry_start(self, fence: Fence) -> Turn:
+        return await self._write(lambda tx: leases.retry_start(tx, fence))
+
+    async def record(self, fence: Fence, events: Sequence[NewEvent]) -> tuple[Event, ...]:
+        return await self._write(lambda transaction: tx.write_turn(transaction, fence, None, events))
+
+    async def submit(self, fence: Fence, submission: Submission, events: Sequence[NewEvent]) -> None:
+        await self._write(lambda tx: leases.submit(tx, fence, submission, events))
+
+    async def end(self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = ()) -> Event:
+        return await self._write(lambda tx: leases.end(tx, fence, ending, before))
+
+    async def reserve(self, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
+        found = await self._write(
+            lambda tx: ledger.reserve_call(tx, fence, input_tokens=input_tokens, max_output_tokens=max_output_tokens)
+        )
+        if isinstance(found, Shortfall):
+            raise BudgetSpent(
+                f"{found.dimension} of the {found.scope} does not allow another model call",
+                detail={"scope": found.scope, "dimension": found.dimension, "limit": found.limit, "used": found.used},
+            )
+        return found
+
+    async def settle(self, fence: Fence, record: CallRecord) -> None:
+        await self._write(lambda tx: ledger.settle_call(tx, fence, record))
+
+    async def budget_left(self, turn_id: str) -> bool:
+        return await self._read(lambda conn: ledger.shortfall_of(conn, turn_id)) is None
+
+    async def tool_ran(self, fence: Fence) -> None:
+        await self._write(lambda tx: leases.tool_ran(tx, fence))
+
+    async def ask_step(self, session_id: str, step: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
+        return await self._write(lambda tx: steps.ask_step(tx, session_id, step, fence, events))
+
+    async def answer_step(
+        self, session_id: str, request_id: str, answer: StepAnswer, fence: Fence | None, events: Sequence[NewEvent]
+    ) -> None:
+        await self._write(lambda tx: steps.answer_step(tx, session_id, request_id, answer, fence=fence, events=events))
+
+    async def attempt_step(self, session_id: str, request_id: str, *, payload_json: str | None) -> Step:
+        return await self._write(lambda tx: steps.attempt_step(tx, session_id, request_id, payload_json=payload_json))
+
+    async def pending_steps(self, session_id: str) -> tuple[Step, ...]:
+        return await self._read(lambda conn: steps.pending_steps(conn, session_id))
+
+    async def sessions_with_pending_steps(self, limit: int) -> tuple[str, ...]:
+        return await self._read(lambda conn: steps.sessions_with_pending_steps(conn, limit))
+
+    async def step_counts(self, session_id: str, turn_id: str) -> StepCounts:
+        return await self._read(lambda conn: steps.step_counts(conn, session_id, turn_id))
+
+    async def set_acs_state(self, session_id: str, state: Literal["started", "refused"]) -> None:
+        await self._write(lambda tx: sessions.set_acs_state(tx, session_id, state))
+
+    async def sessions_to_end(self, limit: int) -> tuple[str, ...]:
+        return await self._read(lambda conn: sessions.sessions_to_end(conn, limit))
+
+    async def close_ended(self, session_id: str, reason: SessionReason, end_step: NewStep | None) -> None:
+        await self._write(lambda tx: sessions.close_ended(tx, session_id, reason, end_step))
+
+    async def history(self, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
+        return await self._read(lambda conn: events.history(conn, session_id, before_seq=before_seq, limit=limit))
+
+    async def _read(self, body: Callable[[Connection], T]) -> T:
+        return await self._database.read(body)
+
+    async def _write(self, body: Callable[[Tx], T]) -> T:
+        topics: set[str] = set()
+
+        def transaction(connection: Connection) -> T:
+            topics.clear()
+            now = from_epoch_ms(epoch_ms(self._clock.now()))
+            return body(Tx(connection, now, self._ids, self._limits, topics))
+
+        return await self._database.write(transaction, lambda: self._tell(topics))
+
+    def _tell(self, topics: set[str]) -> None:
+        for topic in topics:
+            self._wakeups.notify(topic)
+
+
+class _SerialIds:
+    """One caller at a time, because transactions run in several threads."""
+
+    def __init__(self, ids: IdSource) -> None:
+        self._source = ids
+        self._lock = threading.Lock()
+
+    def new(self, prefix: Prefix) -> str:
+        with self._lock:
+            return self._source.new(prefix)
+
+    def uuid(self) -> str:
+        with self._lock:
+            return self._source.uuid()

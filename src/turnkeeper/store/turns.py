@@ -1,0 +1,193 @@
+"""Turns as the API changes them: accepted, asked to stop (contract 6, 7, 9).
+
+Who comes first is decided here, under the lock of the session's row: a turn gets its number in the queue when it is
+accepted, and the lowest waiting one moves to the front when the front is free.
+"""
+
+from dataclasses import asdict
+from datetime import timedelta
+
+from sqlalchemy import RowMapping, insert, select, update
+
+from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.store.endings import cancel_waiting
+from turnkeeper.store.loading import load_session, load_turn, promote
+from turnkeeper.store.rows import from_budget, to_json
+from turnkeeper.store.tables import idempotency_keys, sessions, turns
+from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
+from turnkeeper.turns.lifecycle import Happening, transition
+from turnkeeper.turns.model import (
+    PROJECT_ID,
+    Budget,
+    CanceledBy,
+    CancelMode,
+    Session,
+    StopReason,
+    Turn,
+    TurnStatus,
+)
+from turnkeeper.turns.ports import Accepted, CancelEffect, IdempotencyKeyReused, NewTurn, NotFound, SessionClosed
+from turnkeeper.turns.queueing import blocked_by, check_depth
+
+
+def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
+    """The turn, its key and its `turn.queued`, or the turn that the key already stands for.
+
+    Raises `NotFound`, `SessionClosed`, `QueueFull`, `IdempotencyKeyReused`.
+    """
+    row = lock_session(tx, new.session_id)
+    replayed = _replay(tx, new)
+    if replayed is not None:
+        return replayed
+    session = load_session(tx.conn, new.session_id)
+    if session.status != "open":
+        raise SessionClosed(f"{session.id} takes no more turns", hint="Open another session.")
+    check_depth(session.queue_depth, tx.limits.queue_depth)
+    turn_id = _insert_turn(tx, new, row, session)
+    return Accepted(load_turn(tx.conn, turn_id, tx.now), replayed=False, events_after=row["last_sequence"])
+
+
+def cancel_turn(tx: Tx, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tuple[Turn, CancelEffect]:
+    """Ends a turn that nobody has claimed, asks a claimed one to stop, leaves an ended one. Raises `NotFound`."""
+    session_id = tx.conn.execute(select(turns.c.session_id).where(turns.c.id == turn_id)).scalar_one_or_none()
+    if session_id is None:
+        raise NotFound(f"there is no turn {turn_id}")
+    lock_session(tx, session_id)
+    row = tx.conn.execute(select(turns).where(turns.c.id == turn_id)).mappings().one()
+    turn = load_turn(tx.conn, turn_id, tx.now)
+    effect: CancelEffect = "unchanged"
+    if row["owner"] is not None:
+        ask_to_stop(tx, turn, StopReason.CANCELED, mode, by)
+        effect = "requested"
+    elif not turn.status.terminal:
+        cancel_waiting(tx, turn, StopReason.CANCELED, by)
+        effect = "ended"
+    return load_turn(tx.conn, turn_id, tx.now), effect
+
+
+def ask_to_stop(tx: Tx, turn: Turn, reason: StopReason, mode: CancelMode, by: CanceledBy) -> None:
+    """Leaves word for the turn's worker (row 17). The first to ask is the one who canceled; only `immediate` adds."""
+    row = transition(turn.status, Happening.CANCEL_ASKED)
+    if turn.cancel_requested_at is not None and mode in {turn.cancel_mode, "graceful"}:
+        return
+    values: dict[str, object] = {"cancel_mode": mode, "status": row.next.value}
+    if turn.cancel_requested_at is None:
+        values |= {
+            "cancel_requested_at": tx.now,
+            "cancel_stop_reason": reason.value,
+            "canceled_by_json": to_json(asdict(by)),
+        }
+    stored = number_events(tx, turn.session_id, [_cancel_requested(tx, turn, mode, by)])
+    values["last_sequence"] = stored[-1].sequence
+    tx.conn.execute(update(turns).where(turns.c.id == turn.id, turns.c.terminal_event_id.is_(None)).values(values))
+    store_events(tx, stored)
+    tx.topics.add(QUEUE_TOPIC)
+
+
+def _cancel_requested(tx: Tx, turn: Turn, mode: CancelMode, by: CanceledBy) -> NewEvent:
+    grace = timedelta(milliseconds=0 if mode == "immediate" else tx.limits.cancel_grace_ms)
+    return turn_cancel_requested(
+        turn_id=turn.id, mode=mode, canceled_by=asdict(by), deadline=tx.now + grace, attempt=turn.attempt or None
+    )
+
+
+def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
+    if new.idempotency_key is None:
+        return None
+    known = select(idempotency_keys).where(
+        idempotency_keys.c.project_id == PROJECT_ID, idempotency_keys.c.key == new.idempotency_key
+    )
+    row = tx.conn.execute(known).mappings().one_or_none()
+    if row is None:
+        return None
+    if row["fingerprint"] != new.fingerprint:
+        raise IdempotencyKeyReused(
+            "this Idempotency-Key was used for another request",
+            detail={"turn_id": row["turn_id"]},
+            hint="Use a new key for a new request.",
+        )
+    turn = load_turn(tx.conn, row["turn_id"], tx.now)
+    return Accepted(turn, replayed=True, events_after=turn.first_sequence - 1)
+
+
+def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> str:
+    accepted = transition(None, Happening.ACCEPTED)
+    turn_id = tx.ids.new("trn")
+    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session)])
+    values: dict[str, object] = {
+        **_as_posted(new),
+        "id": turn_id,
+        "project_id": PROJECT_ID,
+        "agent_id": session.agent_id,
+        "agent_version": session.agent_version,
+        "seq": _next_seq(tx, session.id, locked),
+        "status": accepted.next.value,
+        "fence": 0,
+        "attempt": 0,
+        "tries": 0,
+        "budget_reached": False,
+        "created_at": tx.now,
+        "first_sequence": stored[0].sequence,
+        "last_sequence": stored[0].sequence,
+    }
+    tx.conn.execute(insert(turns).values(values))
+    store_events(tx, stored)
+    _remember_key(tx, new, turn_id)
+    promote(tx, session.id)
+    tx.topics.add(QUEUE_TOPIC)
+    return turn_id
+
+
+def _as_posted(new: NewTurn) -> dict[str, object]:
+    return {
+        **from_budget(new.budget),
+        "session_id": new.session_id,
+        "input_text": new.input_text,
+        "input_json": new.input_json,
+        "output_schema_json": new.output_schema_json,
+        "metadata_json": new.metadata_json,
+        "idempotency_key": new.idempotency_key,
+        "max_repair_attempts": new.max_repair_attempts,
+    }
+
+
+def _next_seq(tx: Tx, session_id: str, locked: RowMapping) -> int:
+    seq = locked["last_seq"] + 1
+    tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(last_seq=seq))
+    return seq
+
+
+def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session) -> NewEvent:
+    status = None
+    if session.active_turn_id is not None:
+        query = select(turns.c.status).where(turns.c.id == session.active_turn_id)
+        status = TurnStatus(tx.conn.execute(query).scalar_one())
+    blocker = blocked_by(session.active_turn_id, status)
+    return turn_queued(
+        turn_id=turn_id,
+        idempotency_key=new.idempotency_key,
+        metadata_json=new.metadata_json,
+        position=session.queue_depth,
+        blocked_by=None if blocker is None else (blocker.turn_id, blocker.reason),
+        has_output_schema=new.output_schema_json is not None,
+        budget=_stated(new.budget),
+    )
+
+
+def _stated(budget: Budget | None) -> dict[str, int] | None:
+    limits = {name: limit for name, limit in from_budget(budget).items() if limit is not None}
+    return limits or None
+
+
+def _remember_key(tx: Tx, new: NewTurn, turn_id: str) -> None:
+    if new.idempotency_key is None:
+        return
+    values = {
+        "project_id": PROJECT_ID,
+        "key": new.idempotency_key,
+        "fingerprint": new.fingerprint or "",
+        "turn_id": turn_id,
+        "created_at": tx.now,
+    }
+    tx.conn.execute(insert(idempotency_keys).values(values))

@@ -1,0 +1,156 @@
+"""One transaction: its time, its ids, whom to wake after it; and the three things every body is made of.
+
+`lock_session` takes the row lock that orders everything in a session. `append_events` numbers events under it.
+`write_turn` changes a turn for whoever holds its fence, and for nobody else.
+
+INVARIANT: the session's row is locked before the turn's, in every body, so that no two bodies wait for each other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy.engine import CursorResult
+
+from turnkeeper.errors import LocalProtocolError
+from turnkeeper.events.catalogue import TERMINAL_TYPES
+from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.ids import IdSource
+from turnkeeper.store.tables import events, sessions, turns
+from turnkeeper.turns.model import PROJECT_ID, Fence
+from turnkeeper.turns.ports import NotFound, StaleFence
+from turnkeeper.turns.queueing import MAX_QUEUE_DEPTH
+
+QUEUE_TOPIC = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """What the store needs to know of the settings."""
+
+    queue_depth: int = MAX_QUEUE_DEPTH
+    cancel_grace_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tx:
+    """A transaction that writes. `topics` are told once it is committed."""
+
+    conn: Connection
+    now: datetime
+    ids: IdSource
+    limits: StoreLimits
+    topics: set[str] = field(default_factory=set[str])
+
+
+def lock_session(tx: Tx, session_id: str) -> RowMapping:
+    """The session's row, locked until the end of the transaction. Raises `NotFound`."""
+    query = select(sessions).where(sessions.c.id == session_id).with_for_update()
+    row = tx.conn.execute(query).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"there is no session {session_id}")
+    return row
+
+
+def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent]) -> tuple[Event, ...]:
+    """The events with the session's next numbers; `store_events` must follow in the same transaction."""
+    if not new:
+        return ()
+    query = (
+        update(sessions)
+        .where(sessions.c.id == session_id)
+        .values(last_sequence=sessions.c.last_sequence + len(new), last_active_at=tx.now)
+        .returning(sessions.c.last_sequence)
+    )
+    last = tx.conn.execute(query).scalar_one()
+    return tuple(
+        _stored(tx, session_id, event, sequence) for sequence, event in enumerate(new, start=last - len(new) + 1)
+    )
+
+
+def store_events(tx: Tx, stored: Iterable[Event]) -> None:
+    """Inserts numbered events and remembers whom to tell."""
+    rows = [_row(event) for event in stored]
+    if not rows:
+        return
+    tx.conn.execute(insert(events), rows)
+    tx.topics.update(str(row["session_id"]) for row in rows)
+
+
+def append_events(tx: Tx, session_id: str, new: Sequence[NewEvent]) -> tuple[Event, ...]:
+    """Numbers and stores events that change no turn."""
+    refuse_terminal(new)
+    stored = number_events(tx, session_id, new)
+    store_events(tx, stored)
+    return stored
+
+
+def write_turn(
+    tx: Tx, fence: Fence, values: Mapping[str, object] | None = None, new: Sequence[NewEvent] = ()
+) -> tuple[Event, ...]:
+    """Changes the turn and appends its events if `fence` is current. Raises `StaleFence`; then nothing was written."""
+    refuse_terminal(new)
+    stored = number_events(tx, fence.session_id, new)
+    change_fenced(tx, fence, {**(values or {}), **last_sequence(stored)})
+    store_events(tx, stored)
+    return stored
+
+
+def change_fenced(tx: Tx, fence: Fence, values: Mapping[str, object]) -> None:
+    """Changes columns of the turn where turn, owner and fence number are the ones given. Raises `StaleFence`."""
+    query = update(turns).where(
+        turns.c.id == fence.turn_id,
+        turns.c.session_id == fence.session_id,
+        turns.c.owner == fence.owner,
+        turns.c.fence == fence.number,
+    )
+    require_one(tx.conn.execute(query.values(values or {"fence": turns.c.fence})), fence.turn_id)
+
+
+def require_one(result: CursorResult[object], turn_id: str) -> None:
+    """Raises `StaleFence` unless exactly one row was changed."""
+    if result.rowcount != 1:
+        raise StaleFence(f"{turn_id} is no longer this owner's")
+
+
+def last_sequence(stored: Sequence[Event]) -> dict[str, int]:
+    """The column change that follows from a turn's new events."""
+    return {"last_sequence": stored[-1].sequence} if stored else {}
+
+
+def refuse_terminal(new: Iterable[NewEvent]) -> None:
+    """Raises `LocalProtocolError` for a terminal event outside the transaction that ends the turn."""
+    for event in new:
+        if event.type in TERMINAL_TYPES:
+            raise LocalProtocolError(f"{event.type} is written by the transaction that ends the turn")
+
+
+def _stored(tx: Tx, session_id: str, event: NewEvent, sequence: int) -> Event:
+    return Event(
+        id=tx.ids.new("evt"),
+        type=event.type,
+        created_at=tx.now,
+        source=event.source,
+        project_id=PROJECT_ID,
+        session_id=session_id,
+        turn_id=event.turn_id,
+        sequence=sequence,
+        attempt=event.attempt,
+        data=event.data,
+    )
+
+
+def _row(event: Event) -> dict[str, object]:
+    return {
+        "session_id": event.session_id,
+        "sequence": event.sequence,
+        "id": event.id,
+        "project_id": event.project_id,
+        "type": event.type,
+        "source": event.source,
+        "turn_id": event.turn_id,
+        "attempt": event.attempt,
+        "created_at": event.created_at,
+        "data": event.data,
+    }
