@@ -2,13 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from pydantic import SecretStr
 
 from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
 from turnkeeper.sandbox.local_model import LocalModel
 from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant
-from turnkeeper.sandbox.providers import ModelSpec, Provider
+from turnkeeper.sandbox.protocol import OutputMode
+from turnkeeper.sandbox.providers import ModelSpec, Provider, openai_provider
+from turnkeeper.settings import ProviderSettings
 from turnkeeper.turns.box_ports import TurnMeter
 from turnkeeper.turns.model import CallRecord, ModelChoice
 from turnkeeper.turns.ports import BudgetSpent, NotFound
@@ -84,3 +90,36 @@ class SharedLocalModel:
     async def stop(self) -> None:
         """Returns when its process is gone."""
         await self._model.stop()
+
+
+def provider_sources(
+    stack: AsyncExitStack, settings: Mapping[str, ProviderSettings], secrets: Mapping[str, SecretStr]
+) -> dict[str, ProviderSource]:
+    """The providers of the settings by name; a local model that was started ends with the stack."""
+    sources: dict[str, ProviderSource] = {}
+    for name, provider in settings.items():
+        if provider.base_url is None:
+            model = SharedLocalModel(name)
+            stack.push_async_callback(model.stop)
+            sources[name] = model.provider
+        else:
+            sources[name] = _remote(openai_provider(name, provider.base_url, secrets.get(name)))
+    return sources
+
+
+def _remote(provider: Provider) -> ProviderSource:
+    async def source() -> Provider:
+        return provider
+
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class OutputModes:
+    """How a model is asked for a structured result: small local ones answer in the schema's form, others submit."""
+
+    providers: Mapping[str, ProviderSettings]
+
+    def __call__(self, model: ModelChoice) -> OutputMode:
+        provider = self.providers.get(model.provider)
+        return "native" if provider is not None and provider.kind == "local" else "tool"

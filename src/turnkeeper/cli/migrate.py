@@ -1,0 +1,22 @@
+"""`turnkeeper migrate`: brings the turn store to this version. On SQLite every start does it by itself."""
+
+import typer
+
+from turnkeeper.cli.options import ConfigFile, DataDirectory, load
+from turnkeeper.datadir import DataDir
+from turnkeeper.store.admin import migrate as migrate_store
+from turnkeeper.wiring.platform import store_url
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(migrate)
+
+
+def migrate(config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
+    """Bring the turn store's tables to this version. Stop workers of an older version first."""
+    settings = load(config, data_dir).settings
+    folder = DataDir(settings.data_dir)
+    folder.prepare()
+    revision = migrate_store(store_url(settings, folder))
+    typer.echo(f"the turn store is at {revision}")
