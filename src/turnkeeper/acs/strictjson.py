@@ -7,6 +7,7 @@ interpreter's own recursion limit. Pure.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -170,15 +171,8 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            shown = name[:_SHOWN_KEY_CHARACTERS]
-            raise JsonRejected(
-                f"the member {shown!r} occurs twice in one object", code="duplicate_key", detail={"key": shown}
-            )
-        seen.add(name)
-    return members
+    name = Counter(name for name, _ in pairs).most_common(1)[0][0][:_SHOWN_KEY_CHARACTERS]
+    raise JsonRejected(f"the member {name!r} occurs twice in one object", code="duplicate_key", detail={"key": name})
 
 
 _EXACT = json.JSONDecoder(object_pairs_hook=_no_duplicates)

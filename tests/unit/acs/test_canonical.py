@@ -133,3 +133,9 @@ def test_a_document_of_our_own_making_takes_the_short_way_to_the_same_bytes(docu
             canonicalize_safe(document)
         return
     assert canonicalize_safe(document) == expected
+
+
+@pytest.mark.parametrize("value", [{1: "a"}, {"a": "\ud800"}, object()], ids=ascii)
+def test_the_short_way_refuses_what_cannot_be_written(value: object) -> None:
+    with pytest.raises(CanonicalizationRejected):
+        canonicalize_safe(value)

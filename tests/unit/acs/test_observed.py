@@ -136,7 +136,7 @@ def test_a_repeat_tells_what_was_recorded_where_the_guardian_says_so(data: Any, 
         _result(decision="maybe"),
         _result(decision="modify"),
         _result() | {"error": {"code": 1, "message": "m"}},
-        build_result(REQUEST_ID, _HELLO | {"timeout_config": {}}),
+        build_result(REQUEST_ID, {**_HELLO, "timeout_config": None}),
         _result(negotiated_version="0.1.0"),
     ],
 )
