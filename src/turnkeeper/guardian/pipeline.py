@@ -64,6 +64,16 @@ class Guardian:
         self._idle.set()
         self._open = False
 
+    @property
+    def in_flight(self) -> int:
+        """Requests between authentication and answer."""
+        return self._in_flight
+
+    @property
+    def cached_sessions(self) -> int:
+        """Sessions held in memory."""
+        return len(self._sessions)
+
     async def start(self) -> None:
         """Opens the store. Raises `StoreFailed`."""
         await asyncio.get_running_loop().run_in_executor(self._writer, self._store.open)
