@@ -1,0 +1,100 @@
+"""What `run` reads from files: an agent, an output schema, a workspace. Held to the same rules as the API's bodies."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from turnkeeper.acs.strictjson import JsonRejected, member_slices, parse_object
+from turnkeeper.api.bodies import JsonBody
+from turnkeeper.api.deps import ApiDeps
+from turnkeeper.api.intake import parse_agent, parse_turn
+from turnkeeper.api.problems import RequestRefused
+from turnkeeper.cli.exits import UsageRefused
+from turnkeeper.sandbox.local_model import MODEL_NAME
+from turnkeeper.turns.ports import NewAgent, NewTurn
+
+MAX_FILE_BYTES: Final = 1_048_576
+DEFAULT_AGENT: Final[Mapping[str, object]] = {
+    "name": "run",
+    "instructions": "Answer briefly.",
+    "model": {"provider": "local", "id": MODEL_NAME},
+}
+
+
+def load_text(file: Path) -> bytes:
+    """A file's content. Raises `UsageRefused`."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageRefused(f"{file} cannot be read: {error.strerror}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise UsageRefused(f"{file} is over {MAX_FILE_BYTES} bytes")
+    return content
+
+
+def new_agent(file: Path | None, deps: ApiDeps) -> NewAgent:
+    """The agent in a JSON or TOML file, or the plain one on the local model. Raises `UsageRefused`."""
+    if file is None:
+        if "local" not in deps.providers:
+            raise UsageRefused("the settings have no provider `local`", hint="Name an agent's model: --agent FILE.")
+        body = _body(orjson.dumps(DEFAULT_AGENT), "the plain agent")
+        return parse_agent(body, deps)
+    try:
+        return parse_agent(_body(_as_json(file), str(file)), deps)
+    except RequestRefused as refused:
+        raise _explained(refused, str(file)) from refused
+
+
+def new_turn(prompt: str, session_id: str, schema: Path | None, deps: ApiDeps, repairs: int) -> NewTurn:
+    """The turn for a prompt. Raises `UsageRefused`."""
+    members = b'"input":' + orjson.dumps(prompt)
+    if schema is not None:
+        members += b',"output_schema":' + load_text(schema)
+    try:
+        parsed = parse_turn(_body(b"{" + members + b"}", str(schema or "the prompt")), deps.settings)
+    except RequestRefused as refused:
+        raise _explained(refused, str(schema or "the prompt")) from refused
+    return NewTurn(
+        session_id=session_id,
+        input_text=parsed.input_text,
+        input_json=parsed.input_json,
+        output_schema_json=parsed.output_schema_json,
+        metadata_json=parsed.metadata_json,
+        budget=parsed.budget,
+        max_repair_attempts=repairs,
+        idempotency_key=None,
+        fingerprint=None,
+    )
+
+
+def bind_workspace(workspaces: Path, session_id: str, folder: Path) -> None:
+    """Puts a folder of the user's in the place of the session's workspace. Raises `UsageRefused`."""
+    if not folder.is_dir():
+        raise UsageRefused(f"{folder} is not a folder")
+    (workspaces / session_id).symlink_to(folder.resolve(), target_is_directory=True)
+
+
+def _as_json(file: Path) -> bytes:
+    content = load_text(file)
+    if file.suffix != ".toml":
+        return content
+    try:
+        return orjson.dumps(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
+        raise UsageRefused(f"{file} is not usable TOML: {error}") from error
+
+
+def _body(content: bytes, name: str) -> JsonBody:
+    try:
+        return JsonBody(parse_object(content), member_slices(content))
+    except JsonRejected as rejected:
+        raise UsageRefused(f"{name} is not usable JSON: {rejected.message}") from rejected
+
+
+def _explained(refused: RequestRefused, name: str) -> UsageRefused:
+    issues = "; ".join(issue.message for issue in refused.issues) or refused.message
+    return UsageRefused(f"{name}: {issues}", hint=refused.hint)
