@@ -81,10 +81,13 @@ def is_count(value: object) -> bool:
     return 0 <= value <= MAX_SAFE_INTEGER and value == int(value)
 
 
-def cut(raw: bytes, limit: int) -> str:
-    """The bytes as text of at most `limit` bytes in UTF-8; what is not UTF-8 becomes U+FFFD."""
-    text = raw[:limit].decode("utf-8", "replace")
-    return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+def cut(raw: bytes, limit: int) -> tuple[str, bool]:
+    """The bytes as text of at most `limit` bytes in UTF-8, and whether something had to go.
+
+    What is not UTF-8 becomes U+FFFD, which is three bytes where there was one.
+    """
+    text = raw[:limit].decode("utf-8", "replace").encode("utf-8")
+    return text[:limit].decode("utf-8", "ignore"), len(raw) > limit or len(text) > limit
 
 
 def answer(status: str, text: str, *, exit_status: int | None = None, truncated: bool = False) -> Answer:
@@ -115,14 +118,12 @@ class Output:
         """The text, and whether something is left out of its middle."""
         left_out = self.total - len(self.head) - len(self.tail)
         if not left_out:
-            raw = bytes(self.head + self.tail)
-            text = cut(raw, self.limit)
-            return text, len(text.encode()) < len(raw)
-        marker = f"\n[{left_out} bytes left out]\n"
-        half = max((self.limit - len(marker)) // 2, 0)
-        return cut(bytes(self.head), half) + marker[: self.limit] + cut(
-            bytes(self.tail[-half:] if half else b""), half
-        ), True
+            return cut(bytes(self.head + self.tail), self.limit)
+        marker = f"\n[{left_out} bytes left out]\n"[: self.limit]
+        half = (self.limit - len(marker)) // 2
+        head, _ = cut(bytes(self.head), half)
+        tail, _ = cut(bytes(self.tail[len(self.tail) - half :]), half)
+        return head + marker + tail, True
 
 
 class Agent:
@@ -244,8 +245,8 @@ class Agent:
         wanted = min(whole(arguments.get("max_bytes"), limit), limit)
         with self.open_regular(text_of(arguments["path"]), os.O_RDONLY) as descriptor:
             raw = read_at(descriptor.fd, whole(arguments.get("offset"), 0), wanted + 1)
-        text = cut(raw[:wanted], limit)
-        return answer("ok", text, truncated=len(raw) > wanted or len(text.encode()) < len(raw))
+        text, inflated = cut(raw[:wanted], limit)
+        return answer("ok", text, truncated=inflated or len(raw) > wanted)
 
     def write_file(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
         """Replace or make a file; missing folders on its way are made."""
@@ -265,8 +266,8 @@ class Agent:
         with os.scandir(self.root / text_of(arguments.get("path", "."))) as entries:
             found = list(islice(entries, MAX_LIST_ENTRIES + 1))
         lines = sorted(describe(entry) for entry in found[:MAX_LIST_ENTRIES])
-        raw = "\n".join(lines).encode("utf-8", "replace")
-        return answer("ok", cut(raw, limit), truncated=len(raw) > limit or len(found) > MAX_LIST_ENTRIES)
+        text, shortened = cut("\n".join(lines).encode("utf-8", "replace"), limit)
+        return answer("ok", text, truncated=shortened or len(found) > MAX_LIST_ENTRIES)
 
     def open_regular(self, path: str, flags: int) -> "Descriptor":
         """Open a regular file and nothing else: a pipe would block and a device never ends."""

@@ -1,0 +1,116 @@
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from tests.unit.sandbox.box_parts import run
+
+from turnkeeper.sandbox import box_process
+from turnkeeper.sandbox.box_process import DIAGNOSTICS_BYTES, BoxProcess, Launch, LineTooLong
+from turnkeeper.sandbox.boxes import BoxLost, SandboxUnavailable
+
+
+def shell(script: str, gone: list[str] | None = None) -> Launch:
+    """A process that stands for a box."""
+    return Launch(("sh", "-c", script), "/bin/sh", release=lambda: (gone if gone is not None else []).append("gone"))
+
+
+def test_lines_come_as_they_were_written() -> None:
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("cat"), max_line_bytes=100)
+        await box.write(b"one\ntwo\n")
+        assert [await box.read_line(), await box.read_line()] == [b"one\n", b"two\n"]
+        await box.kill()
+
+    run(work())
+
+
+def test_a_line_over_the_limit_ends_the_box() -> None:
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("yes | tr -d '\\n'"), max_line_bytes=100)
+        with pytest.raises(LineTooLong):
+            await box.read_line()
+        assert not box.is_alive
+        await box.kill()
+
+    run(work())
+
+
+def test_a_line_without_an_end_is_a_lost_box() -> None:
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("printf half"), max_line_bytes=100)
+        with pytest.raises(BoxLost, match="middle"):
+            await box.read_line()
+        await box.kill()
+
+    run(work())
+
+
+def test_only_the_end_of_a_stderr_is_kept() -> None:
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("seq 100000 >&2; echo done"), max_line_bytes=100)
+        await box.read_line()
+        await box.ended()
+        await box.kill()
+        assert len(box.diagnostics) <= DIAGNOSTICS_BYTES
+        assert box.diagnostics.endswith("100000")
+
+    run(work())
+
+
+def test_a_stderr_that_never_stops_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box_process, "MAX_STDERR_BYTES", 1 << 20)
+
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("yes >&2; echo stopped"), max_line_bytes=100)
+        assert await box.read_line() == b"stopped\n"
+        await box.kill()
+
+    run(work())
+
+
+def test_the_end_is_told_once() -> None:
+    gone: list[str] = []
+
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("sleep 1000", gone), max_line_bytes=100)
+        await asyncio.gather(box.kill(), box.kill())
+        await box.kill()
+
+    run(work())
+    assert gone == ["gone"]
+
+
+def test_a_kill_that_was_given_up_on_still_happens() -> None:
+    gone: list[str] = []
+
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("sleep 1000", gone), max_line_bytes=100)
+        killing = asyncio.create_task(box.kill())
+        await asyncio.sleep(0)
+        killing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await killing
+        await box.kill()
+
+    run(work())
+    assert gone == ["gone"]
+
+
+def test_a_program_that_is_not_there_is_unavailable_and_released(tmp_path: Path) -> None:
+    gone: list[str] = []
+    launch = Launch(("x",), str(tmp_path / "x"), release=lambda: gone.append("gone"))
+    with pytest.raises(SandboxUnavailable, match="cannot be started"):
+        run(BoxProcess.spawn(launch, max_line_bytes=100))
+    assert gone == ["gone"]
+
+
+def test_writing_to_a_box_that_left_is_a_lost_box() -> None:
+    async def work() -> None:
+        box = await BoxProcess.spawn(shell("exit 0"), max_line_bytes=100)
+        await box.ended()
+        with pytest.raises(BoxLost):
+            await box.write(b"hello\n")
+        await box.kill()
+
+    run(work())
