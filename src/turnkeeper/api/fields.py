@@ -152,6 +152,10 @@ class Fields:
         """Keeps one thing that is wrong with a member."""
         self._issues.append(Issue(self.pointer(name), code, message))
 
+    def note_whole(self, code: str, why: str) -> None:
+        """Keeps one thing that is wrong with this object itself."""
+        self._issues.append(Issue(self._at, code, f"{self._at} {why}"))
+
     def finish(self) -> None:
         """Raises `RequestRefused` if anything was wrong in this object or those read from it."""
         if self._issues:

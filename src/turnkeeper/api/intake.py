@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
+import orjson
+
 from turnkeeper.acs.strictjson import JsonValue, member_slices
 from turnkeeper.api.bodies import JsonBody, element_slices
 from turnkeeper.api.deps import ApiDeps, ApiSettings
@@ -20,6 +22,7 @@ MAX_NAME_CHARACTERS: Final = 200
 MAX_INSTRUCTIONS_CHARACTERS: Final = 262_144
 MAX_TOOLS: Final = 64
 MAX_PARAMS: Final = 32
+MAX_PARAMS_BYTES: Final = 16_384
 MAX_PARTS: Final = 100
 MAX_REASON_CHARACTERS: Final = 500
 MAX_REPAIR_ATTEMPTS: Final = 10
@@ -115,12 +118,19 @@ def _model(fields: Fields, deps: ApiDeps) -> ModelChoice:
 def _params(fields: Fields | None, allowed: frozenset[str] | None) -> Mapping[str, object]:
     if fields is None:
         return {}
-    if len(fields.members()) > MAX_PARAMS:
-        fields.note("", "invalid_field", f"params has more than {MAX_PARAMS} members")
+    if len(fields.members()) > MAX_PARAMS or not _storable(fields.members()):
+        fields.note_whole("invalid_field", f"has more than {MAX_PARAMS} members, or a number that no model takes")
     if allowed is not None:
         unbuilt: dict[str, tuple[JsonValue, ...]] = {name: () for name in fields.members() if name not in allowed}
         fields.close(allowed, unbuilt)
     return fields.members()
+
+
+def _storable(params: Mapping[str, object]) -> bool:
+    try:
+        return len(orjson.dumps(params)) <= MAX_PARAMS_BYTES
+    except TypeError:
+        return False
 
 
 def _tools(fields: Fields, known: frozenset[str]) -> tuple[str, ...]:

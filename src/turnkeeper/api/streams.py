@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.sse import FIRST_LINE, ClosingReason, FrameBuffer, closing_frame, event_frame, ready_frame
+from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event
 from turnkeeper.turns.model import ApiKey
 
 BATCH_EVENTS: Final = 32
 SLOW_READER_MS: Final = 10_000
 CLOSE_GRACE_MS: Final = 5_000
-TURN_ENDINGS: Final = frozenset({"turn.completed", "turn.failed", "turn.canceled"})
 SESSION_ENDING: Final = "session.closed"
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class EventStreamResponse(Response):
                 for event in events:
                     if not await self._pass_on(event):
                         return "slow_consumer"
-                    if plan.to_turn_end and event.type in TURN_ENDINGS:
+                    if plan.to_turn_end and event.type in TERMINAL_TYPES:
                         return "turn_ended"
                     closed = closed or event.type == SESSION_ENDING
                 if len(events) < BATCH_EVENTS:

@@ -8,7 +8,7 @@ here unless somebody forwards it, which is why every waiter also has a time limi
 import asyncio
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from turnkeeper.errors import TurnkeeperError
@@ -31,9 +31,9 @@ class Watch:
 
     def ring(self) -> None:
         """There is news. From any thread."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._news.set)
+        # The loop may have ended, and then nobody waits. Who rings has just committed and must not fail for it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._news.set)
 
     async def wait(self, *, timeout_ms: int) -> bool:
         """Whether there was news since the last wait, or came within the time."""

@@ -46,7 +46,7 @@ def test_news_from_another_thread_wakes_every_watch_of_the_topic() -> None:
         with wakeups.watch("queue") as first, wakeups.watch("queue") as second:
             thread = threading.Thread(target=wakeups.notify, args=("queue",))
             thread.start()
-            heard = await asyncio.gather(first.wait(timeout_ms=LONG_MS), second.wait(timeout_ms=LONG_MS))
+            heard = await first.wait(timeout_ms=LONG_MS), await second.wait(timeout_ms=LONG_MS)
             thread.join()
             return heard
 
