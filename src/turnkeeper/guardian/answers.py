@@ -4,6 +4,7 @@ Answers for the last row of the order of checks: an answer passes the response s
 sign for somebody who has not shown a key, nor put internal detail on the wire.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,7 +19,6 @@ from turnkeeper.acs import (
     RpcId,
     SessionKey,
     build_result,
-    canonicalize,
     render_result,
     sign_response,
     validator,
@@ -76,5 +76,5 @@ def _dump(document: Mapping[str, object]) -> bytes:
     try:
         return orjson.dumps(document)
     except TypeError:
-        # The peer's id is a number of more than 64 bits.
-        return canonicalize(document)
+        # The peer's id is a number of more than 64 bits, echoed as it came.
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

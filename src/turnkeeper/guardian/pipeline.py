@@ -90,16 +90,22 @@ class Guardian:
         """The answer to a body that came through a door. Never raises for any body."""
         call: Call | None = None
         try:
-            read = read_call(body, door, self._clock.now(), self._settings.json_limits)
-            if isinstance(read, Ping):
-                return render_pong(read, render_time(self._clock.now()))
+            read = self._read(body, door)
+            if isinstance(read, bytes):
+                return read
             call = read
             return await self._admit(call)
-        except CallRefused as refused:
-            return render_error(refused.error, refused.rpc_id, refused.key)
         except Exception:  # noqa: BLE001  the request handler
             _log.exception("guardian_failed", request_id=None if call is None else call.envelope.request_id)
         return render_error(internal_error(), None, None) if call is None else _undecided(call, GUARDIAN_FAILED)
+
+    def _read(self, body: bytes, door: Door) -> Call | bytes:
+        """The call in a body, or the answer to what is none."""
+        try:
+            read = read_call(body, door, self._clock.now(), self._settings.json_limits)
+        except CallRefused as refused:
+            return render_error(refused.error, refused.rpc_id, refused.key)
+        return render_pong(read, render_time(self._clock.now())) if isinstance(read, Ping) else read
 
     async def _admit(self, call: Call) -> bytes:
         if not self._open:

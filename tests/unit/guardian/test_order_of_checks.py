@@ -8,7 +8,7 @@ import orjson
 import pytest
 from tests.unit.guardian.kit import IN_PROCESS, MESSAGE, STRANGERS, TOOL_CALL, Agent, House, greeted, running
 
-from turnkeeper.acs import Refusal, ServerHello, Verdict
+from turnkeeper.acs import Refusal, ServerHello, Verdict, sign_request
 from turnkeeper.clock import render_time
 from turnkeeper.store.chain_reader import SqliteChainReader
 
@@ -78,8 +78,6 @@ def test_a_broken_envelope_that_is_signed_gets_a_signed_error(tmp_path: Path) ->
 
 
 def resigned(agent: Agent, document: dict[str, object]) -> bytes:
-    from turnkeeper.acs import sign_request
-
     return orjson.dumps(sign_request(document, agent.session.key))
 
 
