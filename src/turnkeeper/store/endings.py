@@ -25,9 +25,9 @@ from turnkeeper.store.tx import (
     require_one,
     store_events,
 )
-from turnkeeper.turns.lifecycle import Happening
+from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import CanceledBy, Ending, Fence, StopReason, Turn, TurnStatus, Usage
-from turnkeeper.turns.results import check_ending, render_terminal
+from turnkeeper.turns.results import render_terminal
 from turnkeeper.turns.usage import render_usage
 
 
@@ -40,8 +40,8 @@ def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence
     attempt = turn.attempt or None
     closing = [*before, *assume_open_calls(tx, turn.id, attempt), *_budget_reached(tx, turn, ending)]
     usage = usage_of(tx.conn, turn.id, tool_calls=_tool_calls(tx, turn), sandbox_ms=ending.duration_ms)
-    row = check_ending(turn, ending, usage)
     data = render_terminal(turn, ending, usage)
+    row = transition(turn.status, Happening(ending.happening))
     terminal = turn_ended(
         event_type=str(row.event_type), turn_id=turn.id, source=ending.source, attempt=attempt, data=data
     )
