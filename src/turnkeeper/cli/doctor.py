@@ -163,5 +163,5 @@ async def _dead_letters(configuration: Configuration, folder: DataDir) -> list[C
     ]
 
 
-def _state(fine: bool) -> State:  # noqa: FBT001 - one boolean is all there is to it
+def _state(fine: bool) -> State:
     return "ok" if fine else "fail"

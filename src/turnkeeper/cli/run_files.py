@@ -41,10 +41,10 @@ def new_agent(file: Path | None, deps: ApiDeps) -> NewAgent:
     if file is None:
         if "local" not in deps.providers:
             raise UsageRefused("the settings have no provider `local`", hint="Name an agent's model: --agent FILE.")
-        body = _body(orjson.dumps(DEFAULT_AGENT), "the plain agent")
+        body = json_body(orjson.dumps(DEFAULT_AGENT), "the plain agent")
         return parse_agent(body, deps)
     try:
-        return parse_agent(_body(_as_json(file), str(file)), deps)
+        return parse_agent(json_body(_as_json(file), str(file)), deps)
     except RequestRefused as refused:
         raise _explained(refused, str(file)) from refused
 
@@ -55,7 +55,7 @@ def new_turn(prompt: str, session_id: str, schema: Path | None, deps: ApiDeps, r
     if schema is not None:
         members += b',"output_schema":' + load_text(schema)
     try:
-        parsed = parse_turn(_body(b"{" + members + b"}", str(schema or "the prompt")), deps.settings)
+        parsed = parse_turn(json_body(b"{" + members + b"}", str(schema or "the prompt")), deps.settings)
     except RequestRefused as refused:
         raise _explained(refused, str(schema or "the prompt")) from refused
     return NewTurn(
@@ -88,7 +88,8 @@ def _as_json(file: Path) -> bytes:
         raise UsageRefused(f"{file} is not usable TOML: {error}") from error
 
 
-def _body(content: bytes, name: str) -> JsonBody:
+def json_body(content: bytes, name: str) -> JsonBody:
+    """A JSON object as the API takes it. Raises `UsageRefused`."""
     try:
         return JsonBody(parse_object(content), member_slices(content))
     except JsonRejected as rejected:

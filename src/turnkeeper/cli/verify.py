@@ -54,7 +54,7 @@ def verify(
     else:
         if secret_file is not None or key_id:
             raise UsageRefused("--secret-file and --key-id belong to an exported FILE; a data dir has its own keys")
-        report = asyncio.run(_verify_data_dir(load(config, data_dir), session))
+        report = asyncio.run(verify_data_dir(load(config, data_dir), session))
     typer.echo(render_json(report) if json else "\n".join(render_lines(report)))
     raise typer.Exit(Exit.DONE if report.intact else Exit.FAILED)
 
@@ -71,7 +71,8 @@ def _verify_file(file: Path, secret_file: Path | None, labels: Sequence[str]) ->
         raise UsageRefused(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-async def _verify_data_dir(configuration: Configuration, session: str | None) -> VerifyReport:
+async def verify_data_dir(configuration: Configuration, session: str | None) -> VerifyReport:
+    """The audit of every session of a data dir, or of one. Raises `UsageRefused`, `DataDirUnusable`."""
     folder = DataDir(configuration.settings.data_dir)
     folder.require()
     seen = await _witnesses(configuration, folder)

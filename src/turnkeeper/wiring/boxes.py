@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from turnkeeper.clock import Clock
 from turnkeeper.datadir import DataDir
@@ -10,6 +11,8 @@ from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, LoopBox, Sandbox
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings
+
+WORKSPACE_MODE: Final = 0o755
 
 
 def make_driver(settings: SandboxSettings, data_dir: DataDir, *, ids: IdSource, clock: Clock) -> SandboxDriver:
@@ -41,6 +44,10 @@ class WorkerBoxes:
 
     async def tool_box(self, workspace: Path) -> "WorkerToolBox":
         """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+        if not workspace.is_symlink():
+            # bubblewrap enters it before it gives root up, without the right to enter what is another user's alone.
+            # The data dir above keeps everybody else out.
+            workspace.chmod(WORKSPACE_MODE)
         return WorkerToolBox(await self._driver.tool_box(workspace))
 
 
