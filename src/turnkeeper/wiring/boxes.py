@@ -44,10 +44,7 @@ class WorkerBoxes:
 
     async def tool_box(self, workspace: Path) -> "WorkerToolBox":
         """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
-        if not workspace.is_symlink():
-            # bubblewrap enters it before it gives root up, without the right to enter what is another user's alone.
-            # The data dir above keeps everybody else out.
-            workspace.chmod(WORKSPACE_MODE)
+        _let_in(workspace)
         return WorkerToolBox(await self._driver.tool_box(workspace))
 
 
@@ -71,6 +68,13 @@ class WorkerToolBox:
     async def kill(self) -> None:
         """Returns when every process of the box is gone."""
         await self._box.kill()
+
+
+def _let_in(workspace: Path) -> None:
+    # bubblewrap enters it before it gives root up, without the right to enter what is another user's alone. The data
+    # dir above keeps everybody else out. A folder that the user bound in its place is left as it is.
+    if not workspace.is_symlink():
+        workspace.chmod(WORKSPACE_MODE)
 
 
 def _limits(settings: BoxLimitSettings) -> BoxLimits:
