@@ -28,7 +28,7 @@ from turnkeeper.sandbox.boxes import (
     WorkspaceRefused,
 )
 from turnkeeper.sandbox.bwrap import BwrapDriver
-from turnkeeper.sandbox.protocol import Cancel, Done, HarnessProtocolError, Start, Submit
+from turnkeeper.sandbox.protocol import MAX_FRAME_BYTES, Cancel, Done, HarnessProtocolError, Start, Submit
 from turnkeeper.sandbox.tools import TOOLS
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 
@@ -377,6 +377,24 @@ def test_a_bad_call_is_an_error_that_names_what_was_wrong(
     assert good.status == "ok"
 
 
+def test_the_longest_text_a_harness_can_send_is_written(driver_class: DriverClass, tmp_path: Path) -> None:
+    content = "\u2603" * (MAX_FRAME_BYTES // 3)
+    (written,) = call(driver_class, tmp_path, ToolCall("write_file", {"path": "long", "content": content}))
+    assert written.status == "ok"
+    assert (tmp_path / "workspace" / "long").read_text() == content
+
+
+def test_arguments_that_cannot_be_sent_are_an_error_and_the_box_lives(
+    driver_class: DriverClass, tmp_path: Path
+) -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    calls = [ToolCall("shell", {"command": value}) for value in ("a" * (20 << 20), deep, 10**5000, b"bytes")]
+    outcomes = call(driver_class, tmp_path, *calls, ToolCall("list_files", {}))
+    assert [outcome.status for outcome in outcomes] == ["error"] * 4 + ["ok"]
+
+
 def test_reading_a_pipe_does_not_hang(driver_class: DriverClass, tmp_path: Path) -> None:
     _, read, written = call(
         driver_class,
@@ -459,6 +477,19 @@ def test_a_workspace_that_must_not_be_one_is_refused(driver_class: DriverClass, 
         async with running(driver_class, settings(tmp_path)) as driver:
             with pytest.raises(WorkspaceRefused):
                 await driver.tool_box(folder)
+
+    run(work())
+
+
+def test_a_workspace_around_a_data_folder_with_a_long_path_is_refused(
+    driver_class: DriverClass, tmp_path: Path
+) -> None:
+    deep = tmp_path / ("long" * 40)
+
+    async def work() -> None:
+        async with running(driver_class, settings(deep)) as driver:
+            with pytest.raises(WorkspaceRefused):
+                await driver.tool_box(tmp_path)
 
     run(work())
 

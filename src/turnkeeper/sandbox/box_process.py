@@ -107,13 +107,21 @@ class BoxProcess:
     @classmethod
     async def spawn(cls, launch: Launch, *, max_line_bytes: int) -> "BoxProcess":
         """Start the box and wait until it has its namespaces. Raises `SandboxUnavailable`."""
-        box = cls(launch, _start(launch), max_line_bytes)
+        process = _start(launch)
+        try:
+            box = cls(launch, process, max_line_bytes)
+        except OSError as error:
+            process.kill()
+            process.communicate()
+            raise _refused(launch, error) from error
         try:
             await box._connect()
             if launch.info is not None:
                 await box._learn_inner(launch.info)
-        except BaseException:
+        except BaseException as error:
             await box.kill()
+            if isinstance(error, OSError):
+                raise SandboxUnavailable(f"a box could not be connected: {error.strerror}") from error
             raise
         return box
 
@@ -255,13 +263,17 @@ def _start(launch: Launch) -> "subprocess.Popen[bytes]":
     try:
         return _popen(launch)
     except OSError as error:
-        if launch.info is not None:
-            launch.info.close()
-        launch.release()
-        raise SandboxUnavailable(f"{launch.executable} cannot be started: {error.strerror}") from error
+        raise _refused(launch, error) from error
     finally:
         for fd in launch.fds:
             os.close(fd)
+
+
+def _refused(launch: Launch, error: OSError) -> SandboxUnavailable:
+    if launch.info is not None:
+        launch.info.close()
+    launch.release()
+    return SandboxUnavailable(f"{launch.executable} cannot be started: {error.strerror}")
 
 
 def _popen(launch: Launch) -> "subprocess.Popen[bytes]":

@@ -7,7 +7,7 @@ cannot isolate it refuses with `SandboxUnavailable` (house rule 3; contract 7.2 
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -122,7 +122,6 @@ class ProbeResult:
     name: str
     ok: bool
     detail: str
-    values: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class LoopBox(Protocol):

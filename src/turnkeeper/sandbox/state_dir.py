@@ -50,14 +50,17 @@ class StateDir:
         self._lock = None
 
     def socket_dir(self) -> Path:
-        """A fresh folder for one box's sockets."""
+        """A fresh folder for one box's sockets. Raises `SandboxUnavailable`."""
         if self._own is None:
             raise SandboxUnavailable("the driver is not started")
         self._made += 1
         made = self._own / format(self._made, "x")
-        made.mkdir(mode=0o755)
-        # Whoever is in the box needs to pass; the folders above keep everybody else out.
-        made.chmod(0o755)
+        try:
+            made.mkdir()
+            # Whoever is in the box needs to pass; the folders above keep everybody else out.
+            made.chmod(0o755)
+        except OSError as error:
+            raise SandboxUnavailable(f"{made} cannot be made: {error.strerror}") from error
         return made
 
     def _sweep(self) -> int:

@@ -29,6 +29,7 @@ from turnkeeper.sandbox.protocol import (
     parse_from_harness,
     render_frame,
 )
+from turnkeeper.sandbox.toolbox_agent import MAX_REQUEST_BYTES
 
 MAX_HARNESS_BYTES: Final = 64 << 20
 # The text escaped sixfold, and room for the other members.
@@ -152,7 +153,11 @@ class StdioToolBox:
         self._last_call += 1
         timeout_ms = min(request.timeout_ms, MAX_TOOL_TIMEOUT_MS)
         started_ms = self._clock.monotonic_ms()
-        await self._process.write(_render_call(self._last_call, request, timeout_ms))
+        try:
+            line = _render_call(self._last_call, request, timeout_ms)
+        except (ValueError, TypeError, RecursionError):
+            return ToolOutcome("error", "the arguments are too large, too deep or not JSON", None, False, 0)
+        await self._process.write(line)
         try:
             async with asyncio.timeout((timeout_ms + ANSWER_GRACE_MS) / 1000):
                 answer = await self._answer(self._last_call)
@@ -186,7 +191,10 @@ def _render_call(call: int, request: ToolCall, timeout_ms: int) -> bytes:
         "max_output_bytes": min(request.max_output_bytes, MAX_OUTPUT_BYTES),
     }
     # ASCII only: a lone surrogate in an argument is then for the agent to refuse, and cannot break the line here.
-    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    if len(line) > MAX_REQUEST_BYTES:
+        raise ValueError(f"a call of {len(line)} bytes is over {MAX_REQUEST_BYTES}")
+    return line
 
 
 def _parse_answer(line: bytes, call: int) -> _Answer:

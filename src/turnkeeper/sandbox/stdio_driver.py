@@ -101,7 +101,8 @@ class StdioDriver:
     async def tool_box(self, workspace: Path) -> ToolBox:
         """A box on this directory, which no other box may have. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         self._check_started()
-        real = check_workspace(workspace, (short_base(self._settings.state_dir), Path("/usr")))
+        state = self._settings.state_dir
+        real = check_workspace(workspace, (state, short_base(state), Path("/usr")))
         if real in self._workspaces:
             raise WorkspaceRefused(f"the workspace {workspace} is attached to another box")
         self._workspaces.add(real)
@@ -136,6 +137,9 @@ class StdioDriver:
     ) -> BoxProcess:
         try:
             launch = make(release)
+        except OSError as error:
+            release()
+            raise SandboxUnavailable(f"a box cannot be prepared: {error.strerror}") from error
         except BaseException:
             release()
             raise

@@ -24,7 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
+# A file of the longest frame, each character of it escaped in the longest way.
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
 MAX_LIST_ENTRIES = 1000
 MAX_SAFE_INTEGER = 2**53 - 1
 CHUNK_BYTES = 64 * 1024

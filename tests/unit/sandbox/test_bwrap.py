@@ -16,9 +16,17 @@ def test_a_configured_bubblewrap_that_is_missing_is_not_replaced_by_another(tmp_
 
 
 def test_the_systems_bubblewrap_comes_before_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bwrap").touch(mode=0o755)
+    found = _program(tmp_path, "echo bubblewrap 0.8.0")
     monkeypatch.setattr(bwrap, "SYSTEM_PROGRAMS", (str(tmp_path),))
-    assert find_bwrap() == str(tmp_path / "bwrap")
+    assert find_bwrap() == str(found)
+
+
+def test_a_system_bubblewrap_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _program(tmp_path, "echo bubblewrap 0.6.1")
+    monkeypatch.setattr(bwrap, "SYSTEM_PROGRAMS", (str(tmp_path),))
+    assert find_bwrap() != str(found)
+    with pytest.raises(SandboxUnavailable, match=r"older than 0\.8\.0"):
+        find_bwrap(found)
 
 
 @pytest.mark.sandbox
@@ -31,9 +39,7 @@ def test_a_machine_without_namespaces_is_a_plain_error_and_no_weaker_box(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     monkeypatch.setattr(bwrap, "TRIAL_TIMEOUT_S", 0.5)
-    refusing = tmp_path / "bwrap"
-    refusing.write_text(f"#!/bin/sh\n{script}\n")
-    refusing.chmod(0o755)
+    refusing = _program(tmp_path, f'[ "$1" = --version ] && exec echo bubblewrap 0.11.0\n{script}')
     given = replace(settings(tmp_path), bwrap=refusing)
 
     async def work() -> None:
@@ -55,6 +61,13 @@ def test_the_probe_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
     assert "util-linux" in results["setpriv"].detail
     assert results["bubblewrap"].ok
     assert "loop box" not in results
+
+
+def _program(folder: Path, script: str) -> Path:
+    made = folder / "bwrap"
+    made.write_text(f"#!/bin/sh\n{script}\n")
+    made.chmod(0o755)
+    return made
 
 
 def _missing(name: str) -> str:
