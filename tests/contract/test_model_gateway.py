@@ -126,7 +126,15 @@ def test_a_body_over_the_cap_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"hello\r\n\r\n", b"\x00" * 100, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5_000 + b"\r\n"]
+    "garbage",
+    [
+        b"hello\r\n\r\n",
+        b"\x00" * 100,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5_000 + b"\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: " + b"9" * 5_000 + b"\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
 )
 def test_what_is_not_http_is_answered_and_closed(tmp_path: Path, garbage: bytes) -> None:
     async def body(rig: Rig) -> None:

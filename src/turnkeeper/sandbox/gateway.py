@@ -60,7 +60,8 @@ __all__ = [
 COMPLETIONS_PATH: Final = "/v1/chat/completions"
 SOCKET_NAME: Final = "gateway.sock"
 MAX_SOCKET_PATH_BYTES: Final = 107
-SETTLE_TIMEOUT_MS: Final = 10_000
+LEDGER_TIMEOUT_MS: Final = 10_000
+"""How long a reservation or a settlement may take; neither is given up half way for anything else."""
 
 _MINUTE_MS: Final = 60_000
 _MODEL_ERROR_STATUS: Final = 502
@@ -105,7 +106,7 @@ class ModelGateway:
     def __init__(self, *, limits: GatewayLimits | None = None, clock: Clock | None = None) -> None:
         self._limits = limits or GatewayLimits()
         self._clock = clock or SystemClock()
-        self._upstream = Upstream(self._limits.upstream, self._clock)
+        self._upstream = Upstream(self._limits.upstream)
 
     async def open(
         self, socket_dir: Path, model: ModelSpec, meter: Meter, *, on_retry: RetryObserver | None = None
@@ -209,7 +210,6 @@ class _Call:
 
     def outcome(self, now_ms: int) -> CallOutcome:
         """How it went so far."""
-        first = self.progress.first_byte_at_ms
         return CallOutcome(
             provider=self.model.provider.name,
             model=self.model.model_id,
@@ -219,7 +219,7 @@ class _Call:
             finish_reason=None if self.answer is None else finish_reason_of(self.answer),
             retries=self.progress.retries,
             accepted=self.answer is not None or self.progress.in_flight or self.progress.lost > 0,
-            status=self.progress.status if first is not None else None,
+            status=self.progress.status,
         )
 
 
@@ -293,9 +293,7 @@ class _Calls:
         self._recent_ms.append(now_ms)
 
     async def _reserve(self, request: ModelRequest) -> Grant:
-        reserving = asyncio.ensure_future(
-            self._meter.reserve(input_tokens=request.input_tokens, max_output_tokens=request.max_output_tokens)
-        )
+        reserving = asyncio.ensure_future(self._grant(request))
         try:
             grant = await _uninterrupted(reserving)
         except asyncio.CancelledError:
@@ -306,6 +304,12 @@ class _Calls:
             await _uninterrupted(self._settle(self._unused(request, grant)))
             raise BudgetExhausted(f"less than {MIN_OUTPUT_TOKENS} output tokens are left")
         return grant
+
+    async def _grant(self, request: ModelRequest) -> Grant:
+        async with asyncio.timeout(LEDGER_TIMEOUT_MS / 1000):
+            return await self._meter.reserve(
+                input_tokens=request.input_tokens, max_output_tokens=request.max_output_tokens
+            )
 
     def _unused(self, request: ModelRequest, grant: Grant) -> _Call:
         return _Call(self._model, request, grant, self._clock.monotonic_ms())
@@ -324,7 +328,7 @@ class _Calls:
             raise ProviderFailed(ModelFailure(error.error_code, error.message, retryable=False)) from error
 
     async def _settle(self, call: _Call) -> None:
-        async with asyncio.timeout(SETTLE_TIMEOUT_MS / 1000):
+        async with asyncio.timeout(LEDGER_TIMEOUT_MS / 1000):
             await self._meter.settle(call.grant.call, call.usage(), call.outcome(self._clock.monotonic_ms()))
 
 

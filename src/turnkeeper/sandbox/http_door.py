@@ -77,8 +77,10 @@ class _Connection:
         except _BodyTooLarge:
             await self._send(_refusal(413, "request_too_large", f"over {self._max_body_bytes} bytes"))
             return False
-        except h11.RemoteProtocolError as error:
-            await self._send(_refusal(400, "bad_request", "not an HTTP/1.1 request", status=error.error_status_hint))
+        except (h11.RemoteProtocolError, ValueError) as error:
+            # A length of thousands of digits is more than Python makes a number of: a ValueError.
+            status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+            await self._send(_refusal(status, "bad_request", "not an HTTP/1.1 request"))
             return False
         if request is None:
             return False
@@ -160,6 +162,6 @@ def _request(head: h11.Request, body: bytes) -> HttpRequest:
     return HttpRequest(head.method.decode("latin-1"), head.target.decode("latin-1"), headers, body)
 
 
-def _refusal(default_status: int, code: str, message: str, *, status: int | None = None) -> HttpAnswer:
+def _refusal(status: int, code: str, message: str) -> HttpAnswer:
     body = f'{{"error":{{"code":"{code}","message":"{message}"}}}}'
-    return HttpAnswer(status or default_status, body.encode(), close=True)
+    return HttpAnswer(status, body.encode(), close=True)

@@ -13,7 +13,6 @@ from typing import Final, TypeAlias, cast
 import httpx
 import orjson
 
-from turnkeeper.clock import Clock
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.sandbox.gateway_rules import AnswerUnusable, parse_answer
 from turnkeeper.sandbox.metering import ModelFailure, Retry
@@ -78,15 +77,13 @@ class CallProgress:
     lost: int = 0
     in_flight: bool = False
     status: int | None = None
-    first_byte_at_ms: int | None = None
 
 
 class Upstream:
     """Calls providers through one shared, bounded connection pool. No redirects, no proxy from the environment."""
 
-    def __init__(self, limits: UpstreamLimits, clock: Clock) -> None:
+    def __init__(self, limits: UpstreamLimits) -> None:
         self._limits = limits
-        self._clock = clock
         self._client = httpx.AsyncClient(
             follow_redirects=False,
             trust_env=False,
@@ -116,13 +113,12 @@ class Upstream:
                 await asyncio.sleep(delay_ms / 1000)
 
     async def _attempt(self, provider: Provider, body: bytes, progress: CallProgress) -> dict[str, object]:
-        progress.status, progress.first_byte_at_ms, progress.in_flight = None, None, True
+        progress.status, progress.in_flight = None, True
         try:
             async with self._client.stream(
                 "POST", provider.completions_url, content=body, headers=_headers(provider)
             ) as response:
                 progress.status = response.status_code
-                progress.first_byte_at_ms = self._clock.monotonic_ms()
                 if response.status_code != _OK:
                     progress.in_flight = False
                     raise await _refused(response)
