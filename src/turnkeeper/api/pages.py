@@ -4,7 +4,7 @@ Answers for limits, order and cursors that cannot be made up or carried to anoth
 below a size whatever is in it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar, cast
 
@@ -15,12 +15,13 @@ from starlette.responses import Response
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.api.unbuilt import is_metadata_filter
 from turnkeeper.events.cursors import parse_cursor, render_cursor
-from turnkeeper.turns.ports import PageRequest
+from turnkeeper.turns.ports import Page, PageRequest
 
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 100
 MAX_EVENTS_LIMIT: Final = 1_000
 MAX_PAGE_BYTES: Final = 8 * 1_048_576
+BATCH: Final = 20
 
 T = TypeVar("T")
 
@@ -83,19 +84,33 @@ class Rendered:
     position: str
 
 
-def render_list(rendered: Sequence[Rendered], *, has_more: bool, cursor: Callable[[str], str | None]) -> Response:
-    """The list object. A page that would grow too large ends earlier and says that there is more."""
-    kept, size = 0, 0
-    for element in rendered:
-        if kept and size + len(element.json) > MAX_PAGE_BYTES:
-            break
-        kept, size = kept + 1, size + len(element.json)
-    more = has_more or kept < len(rendered)
+async def read_page(
+    wanted: PageRequest,
+    fetch: Callable[[PageRequest], Awaitable[Page[T]]],
+    render: Callable[[T], Awaitable[Rendered]],
+) -> Page[Rendered]:
+    """The page, read a few elements at a time. One that grows too large ends earlier and says that there is more."""
+    rendered: list[Rendered] = []
+    after, size = wanted.after, 0
+    while True:
+        limit = min(BATCH, wanted.limit - len(rendered))
+        part = await fetch(PageRequest(limit=limit, after=after, order=wanted.order))
+        for item in part.items:
+            rendered.append(await render(item))
+            size += len(rendered[-1].json)
+        if not part.has_more or len(rendered) >= wanted.limit or size >= MAX_PAGE_BYTES:
+            return Page(tuple(rendered), part.has_more)
+        after = rendered[-1].position
+
+
+def render_list(page: Page[Rendered], cursor: Callable[[str], str] | None = None) -> Response:
+    """The list object."""
+    next_cursor = cursor(page.items[-1].position) if cursor is not None and page.has_more and page.items else None
     document = {
         "object": "list",
-        "data": [orjson.Fragment(element.json) for element in rendered[:kept]],
-        "has_more": more,
-        "next_cursor": cursor(rendered[kept - 1].position) if more and kept else None,
+        "data": [orjson.Fragment(element.json) for element in page.items],
+        "has_more": page.has_more,
+        "next_cursor": next_cursor,
     }
     return Response(orjson.dumps(document), media_type="application/json")
 

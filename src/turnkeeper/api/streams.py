@@ -74,7 +74,7 @@ class EventStreamResponse(Response):
                 writing = tasks.start(self._write(send))
                 gone = tasks.start(_until_gone(receive))
                 await asyncio.wait({feeding, writing, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if feeding.done() and not gone.done():
+                if feeding.done() and feeding.exception() is None and not gone.done():
                     await asyncio.wait(
                         {writing, gone}, timeout=CLOSE_GRACE_MS / 1000, return_when=asyncio.FIRST_COMPLETED
                     )

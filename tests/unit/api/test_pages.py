@@ -1,15 +1,27 @@
 """Query values and pages."""
 
-from typing import Any
+import asyncio
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import Request
 
-from turnkeeper.api.pages import MAX_PAGE_BYTES, Query, Rendered, cursor_maker, list_query, render_list
+from turnkeeper.api.pages import (
+    BATCH,
+    MAX_PAGE_BYTES,
+    Query,
+    Rendered,
+    cursor_maker,
+    list_query,
+    read_page,
+    render_list,
+)
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.api.unbuilt import ENDPOINTS, RESOURCES, is_unbuilt_endpoint
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.turns.ports import Page, PageRequest
 
 SECRET = b"s" * 32
 LISTED = frozenset({"limit", "after", "order"})
@@ -20,9 +32,18 @@ def query(text: str) -> Query:
     return Query(request, LISTED, ("status",))
 
 
-def page(rendered: list[Rendered], *, has_more: bool) -> dict[str, Any]:
-    response = render_list(rendered, has_more=has_more, cursor=cursor_maker({"list": "x"}, SECRET))
-    return orjson.loads(response.body)
+def numbers(wanted: PageRequest, *, count: int, size: int = 1) -> Page[Rendered]:
+    """A page of a list of the numbers from 1 to `count`, each rendered with `size` bytes."""
+
+    async def fetch(part: PageRequest) -> Page[int]:
+        first = int(part.after or 0) + 1
+        last = min(first + part.limit - 1, count)
+        return Page(tuple(range(first, last + 1)), has_more=last < count)
+
+    async def render(number: int) -> Rendered:
+        return Rendered(b" " * size, str(number))
+
+    return asyncio.run(read_page(wanted, fetch, render))
 
 
 @pytest.mark.parametrize(
@@ -61,15 +82,22 @@ def test_a_cursor_goes_on_where_it_was_made_and_nowhere_else() -> None:
 
 
 def test_a_page_that_would_grow_too_large_ends_earlier_and_goes_on_from_there() -> None:
-    large = b'"' + b"x" * (MAX_PAGE_BYTES // 2) + b'"'
-    document = page([Rendered(large, "a"), Rendered(large, "b"), Rendered(large, "c")], has_more=False)
-    assert len(document["data"]) == 1
-    assert document["has_more"] is True
-    assert document["next_cursor"] == cursor_maker({"list": "x"}, SECRET)("a")
+    found = numbers(PageRequest(limit=100), count=100, size=MAX_PAGE_BYTES // 10)
+    assert (len(found.items), found.has_more) == (BATCH, True)
+    rest = numbers(PageRequest(limit=100, after=found.items[-1].position), count=100)
+    assert [element.position for element in (*found.items, *rest.items)] == [str(number) for number in range(1, 101)]
+
+
+@given(st.integers(1, 1000), st.integers(0, 1200))
+def test_a_page_has_what_was_asked_for_and_knows_whether_there_is_more(limit: int, count: int) -> None:
+    found = numbers(PageRequest(limit=limit), count=count)
+    assert len(found.items) == min(limit, count)
+    assert found.has_more == (count > limit)
 
 
 def test_the_last_page_has_no_cursor() -> None:
-    assert page([Rendered(b"1", "a")], has_more=False) == {
+    response = render_list(Page((Rendered(b"1", "a"),), has_more=False), cursor_maker({"list": "x"}, SECRET))
+    assert orjson.loads(response.body) == {
         "object": "list",
         "data": [1],
         "has_more": False,

@@ -11,9 +11,10 @@ from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import Deps
 from turnkeeper.api.intake import parse_agent
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
-from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, render_list
+from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.reads import render_agent
 from turnkeeper.api.unbuilt import AGENT_QUERY
+from turnkeeper.turns.model import Agent
 
 router = APIRouter(prefix="/v1", tags=["agents"])
 
@@ -34,9 +35,8 @@ async def create_agent(request: Request, deps: Deps, _caller: Caller) -> Respons
 async def list_agents(request: Request, deps: Deps, _caller: Caller) -> Response:
     """Lists agents, newest first unless `order` says otherwise."""
     wanted = list_query(Query(request, _LISTED, AGENT_QUERY), deps.cursor_secret, list="agents")
-    page = await deps.store.agents(wanted.page)
-    rendered = [Rendered(render_agent(agent), agent.id) for agent in page.items]
-    return render_list(rendered, has_more=page.has_more, cursor=cursor_maker(wanted.filters, deps.cursor_secret))
+    page = await read_page(wanted.page, deps.store.agents, _element)
+    return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))
 
 
 @router.get("/agents/{agent_id}", responses=answers({200: "Agent"}))
@@ -44,3 +44,7 @@ async def get_agent(agent_id: str, request: Request, deps: Deps, _caller: Caller
     """Shows an agent."""
     Query(request, ())
     return json_response(render_agent(await deps.store.agent(require_id(agent_id, "agt", "agent"))))
+
+
+async def _element(agent: Agent) -> Rendered:
+    return Rendered(render_agent(agent), agent.id)

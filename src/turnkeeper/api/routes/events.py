@@ -17,6 +17,7 @@ from turnkeeper.api.pages import (
     Query,
     Rendered,
     cursor_maker,
+    read_page,
     render_list,
 )
 from turnkeeper.api.problems import RequestRefused
@@ -24,8 +25,9 @@ from turnkeeper.api.reads import oldest_sequence
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
 from turnkeeper.api.unbuilt import STREAM_QUERY as UNBUILT_STREAM_QUERY
 from turnkeeper.events.cursors import parse_cursor
-from turnkeeper.events.envelope import render_event
+from turnkeeper.events.envelope import Event, render_event
 from turnkeeper.turns.model import Session, Turn
+from turnkeeper.turns.ports import Page, PageRequest
 
 MAX_TYPES: Final = 50
 MAX_SEQUENCE: Final = 2**53 - 1
@@ -139,10 +141,20 @@ async def _list(deps: ApiDeps, values: Query, session_id: str, turn_id: str | No
         raise RequestRefused("not_supported_yet", "order=desc is not supported yet for events.", param="order")
     types = _types(values)
     filters = {"list": "events", "session_id": session_id, "turn_id": turn_id, "types": ",".join(types)}
-    after = _after(values, filters, deps.cursor_secret)
-    events = await deps.store.events(session_id, after=after, limit=limit + 1, types=types, turn_id=turn_id)
-    rendered = [Rendered(render_event(event), str(event.sequence)) for event in events[:limit]]
-    return render_list(rendered, has_more=len(events) > limit, cursor=cursor_maker(filters, deps.cursor_secret))
+
+    async def fetch(part: PageRequest) -> Page[Event]:
+        found = await deps.store.events(
+            session_id, after=int(part.after or 0), limit=part.limit + 1, types=types, turn_id=turn_id
+        )
+        return Page(found[: part.limit], has_more=len(found) > part.limit)
+
+    wanted = PageRequest(limit=limit, after=str(_after(values, filters, deps.cursor_secret)), order="asc")
+    page = await read_page(wanted, fetch, _element)
+    return render_list(page, cursor_maker(filters, deps.cursor_secret))
+
+
+async def _element(event: Event) -> Rendered:
+    return Rendered(render_event(event), str(event.sequence))
 
 
 def _after(values: Query, filters: Mapping[str, str | None], secret: bytes) -> int:

@@ -11,9 +11,10 @@ from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import Deps
 from turnkeeper.api.intake import parse_close, parse_session
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
-from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, render_list
+from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.reads import render_session
 from turnkeeper.api.unbuilt import SESSION_QUERY
+from turnkeeper.turns.model import Session
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
@@ -38,9 +39,8 @@ async def list_sessions(request: Request, deps: Deps, _caller: Caller) -> Respon
     if agent_id is not None:
         require_id(agent_id, "agt", "agent")
     wanted = list_query(values, deps.cursor_secret, list="sessions", agent_id=agent_id)
-    page = await deps.store.sessions(wanted.page, agent_id=agent_id)
-    rendered = [Rendered(render_session(session), session.id) for session in page.items]
-    return render_list(rendered, has_more=page.has_more, cursor=cursor_maker(wanted.filters, deps.cursor_secret))
+    page = await read_page(wanted.page, lambda part: deps.store.sessions(part, agent_id=agent_id), _element)
+    return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))
 
 
 @router.get("/sessions/{session_id}", responses=answers({200: "Session"}))
@@ -63,3 +63,7 @@ async def close_session(session_id: str, request: Request, deps: Deps, caller: C
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes, optional=True)
     session = await deps.store.close_session(session_id, mode=parse_close(received), by=canceled_by(caller))
     return json_response(render_session(session), 202)
+
+
+async def _element(session: Session) -> Rendered:
+    return Rendered(render_session(session), session.id)

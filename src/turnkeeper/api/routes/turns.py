@@ -11,13 +11,14 @@ from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import ApiDeps, Deps
 from turnkeeper.api.intake import TurnBody, parse_cancel, parse_turn
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
-from turnkeeper.api.pages import ListQuery, Query, Rendered, cursor_maker, list_query, render_list
+from turnkeeper.api.pages import ListQuery, Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.api.reads import read_turn, render_submission
 from turnkeeper.api.unbuilt import POST_TURN_QUERY, TURN_QUERY
 from turnkeeper.api.waiting import wait_for_end
 from turnkeeper.turns.idempotency import fingerprint, parse_key
-from turnkeeper.turns.ports import Accepted, NewTurn
+from turnkeeper.turns.model import Turn
+from turnkeeper.turns.ports import Accepted, NewTurn, Page
 from turnkeeper.turns.schema_rules import OutputSchemaInvalid
 
 MAX_WAIT_MS: Final = 60_000
@@ -94,14 +95,16 @@ async def list_submissions(turn_id: str, request: Request, deps: Deps, _caller: 
     Query(request, ())
     await deps.store.turn(require_id(turn_id, "trn", "turn"))
     submissions = await deps.store.submissions(turn_id)
-    rendered = [Rendered(render_submission(submission), "") for submission in submissions]
-    return render_list(rendered, has_more=False, cursor=lambda _position: None)
+    rendered = tuple(Rendered(render_submission(submission), "") for submission in submissions)
+    return render_list(Page(rendered, has_more=False))
 
 
 async def _list(deps: ApiDeps, wanted: ListQuery, session_id: str | None) -> Response:
-    page = await deps.store.turns(wanted.page, session_id=session_id)
-    rendered = [Rendered(await read_turn(deps.store, turn), turn.id) for turn in page.items]
-    return render_list(rendered, has_more=page.has_more, cursor=cursor_maker(wanted.filters, deps.cursor_secret))
+    async def element(turn: Turn) -> Rendered:
+        return Rendered(await read_turn(deps.store, turn), turn.id)
+
+    page = await read_page(wanted.page, lambda part: deps.store.turns(part, session_id=session_id), element)
+    return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))
 
 
 def _idempotency_key(request: Request) -> str | None:
