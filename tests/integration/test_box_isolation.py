@@ -333,6 +333,18 @@ print(json.dumps(result))
     run(work())
 
 
+def test_a_command_cannot_look_into_or_speak_for_the_tool_agent(tmp_path: Path) -> None:
+    command = "for name in fd/1 mem environ; do (exec 3<>/proc/$PPID/$name) 2>/dev/null && echo $name; done; true"
+
+    async def work() -> str:
+        async with running(BwrapDriver, settings(tmp_path)) as driver:
+            box = await driver.tool_box(workspace(tmp_path))
+            reachable = "kill -0 $PPID && echo reachable;"
+            return (await box.call(ToolCall("shell", {"command": reachable + command}))).text
+
+    assert run(work()) == "reachable\n"
+
+
 def test_boxes_share_no_temporary_folder_and_no_user(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(BwrapDriver, settings(tmp_path)) as driver:

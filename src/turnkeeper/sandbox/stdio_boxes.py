@@ -169,7 +169,7 @@ class StdioToolBox:
 
     async def _answer(self, call: int) -> "_Answer":
         try:
-            return _parse_answer(await self._process.read_line(), call)
+            return parse_answer(await self._process.read_line(), call)
         except (LineTooLong, ValueError, RecursionError) as error:
             raise BoxLost("the tool box answered what its agent never says", diagnostics=self.diagnostics) from error
 
@@ -197,7 +197,8 @@ def _render_call(call: int, request: ToolCall, timeout_ms: int) -> bytes:
     return line
 
 
-def _parse_answer(line: bytes, call: int) -> _Answer:
+def parse_answer(line: bytes, call: int) -> _Answer:
+    """A line of the tool box as the answer to this call. Raises `ValueError`, `RecursionError`."""
     document: object = json.loads(line)
     members = cast("dict[str, object]", document) if isinstance(document, dict) else {}
     status, text, exit_status = (members.get(name) for name in ("status", "text", "exit_status"))
