@@ -107,7 +107,7 @@ class ScriptedLoopBox:
         self.warm = True
         self.start_ms = 1
         self.diagnostics = ""
-        self.killed = False
+        self.gone = asyncio.Event()
         self._harness = ScriptedHarness(gateway)
         self._life = asyncio.ensure_future(self._live(script))
 
@@ -126,8 +126,8 @@ class ScriptedLoopBox:
 
     async def kill(self) -> None:
         """Ends the script."""
-        self.killed = True
         await stop_task(self._life)
+        self.gone.set()
 
     async def _live(self, script: HarnessScript) -> None:
         try:
@@ -142,7 +142,7 @@ class ScriptedToolBox:
     def __init__(self, sandbox_id: str, workspace: Path, run: ToolFunction) -> None:
         self.sandbox_id = sandbox_id
         self.workspace = workspace
-        self.killed = False
+        self.gone = asyncio.Event()
         self._run = run
 
     async def call(
@@ -154,7 +154,7 @@ class ScriptedToolBox:
 
     async def kill(self) -> None:
         """Notes it."""
-        self.killed = True
+        self.gone.set()
 
 
 class RecordingSandbox:
@@ -195,7 +195,7 @@ class RecordingSandbox:
     @property
     def left_behind(self) -> list[str]:
         """Boxes that nobody killed."""
-        return [box.sandbox_id for box in (*self.loop_boxes, *self.tool_boxes) if not box.killed]
+        return [box.sandbox_id for box in (*self.loop_boxes, *self.tool_boxes) if not box.gone.is_set()]
 
 
 class RecordingGateway:

@@ -105,6 +105,11 @@ class ScriptedGuardian:
         """What goes wrong with the next exchanges of this method."""
         self._faults.setdefault(method, deque()).extend(faults)
 
+    def heal(self) -> None:
+        """Nothing goes wrong any more."""
+        self.down = False
+        self._faults.clear()
+
     def written(self, turn_id: str | None = None) -> list[str]:
         """The methods that have an entry in a chain, in order; of one turn's window, if it is named."""
         return [entry.method for entry in self.entries if turn_id is None or entry.turn_id == turn_id]

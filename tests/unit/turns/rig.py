@@ -25,8 +25,8 @@ from turnkeeper.turns.ports import GuardianLink, NewAgent, NewSession, NewTurn
 from turnkeeper.turns.schema_check import SchemaError
 from turnkeeper.turns.timing import LoopWaiter, Waiter
 from turnkeeper.turns.wakeups import LocalWakeups
+from turnkeeper.turns.workbench import Workbench, WorkerSettings
 from turnkeeper.turns.worker import Worker
-from turnkeeper.turns.workbench import WorkerSettings, Workbench
 
 KEYRING: Final = Keyring({"platform": bytes(range(32))})
 DEADLINE_S: Final = 20
@@ -110,11 +110,17 @@ class Rig:
         """The turn once it is terminal."""
         return await self.until(turn_id, lambda turn: turn.status.terminal)
 
-    async def run_turn(self, session: Session | None = None, **post: object) -> Turn:
+    async def run_turn(
+        self,
+        session: Session | None = None,
+        *,
+        schema: str | None = None,
+        budget: Budget | None = None,
+        repairs: int = 3,
+    ) -> Turn:
         """One turn, from its post to its end."""
         session = session or await self.session()
-        turn_id = await self.post(session, **post)  # type: ignore[arg-type]
-        return await self.ended(turn_id)
+        return await self.ended(await self.post(session, schema=schema, budget=budget, repairs=repairs))
 
     async def settled(self, session_id: str) -> None:
         """Once the Guardian has answered every step of a session."""
