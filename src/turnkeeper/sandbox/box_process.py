@@ -26,6 +26,7 @@ START_TIMEOUT_MS: Final = 10_000
 SEND_TIMEOUT_MS: Final = 10_000
 KILL_TIMEOUT_MS: Final = 5_000
 POLL_MS: Final = 5
+LAST_WORDS_MS: Final = 500
 
 
 class LineTooLong(RemoteProtocolError):
@@ -67,6 +68,7 @@ class DiagnosticsRing(asyncio.Protocol):
         self._kept = bytearray()
         self._total = 0
         self._transport: asyncio.BaseTransport | None = None
+        self._over = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember whom to close."""
@@ -79,6 +81,16 @@ class DiagnosticsRing(asyncio.Protocol):
         del self._kept[:-DIAGNOSTICS_BYTES]
         if self._total > MAX_STDERR_BYTES and self._transport is not None:
             self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more will come."""
+        self._over.set()
+
+    async def over(self) -> None:
+        """Returns when everything that was written has been read, or after `LAST_WORDS_MS`."""
+        if self._transport is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), LAST_WORDS_MS / 1000)
 
     def text(self) -> str:
         """What was kept, as text."""
@@ -189,6 +201,7 @@ class BoxProcess:
             async with asyncio.timeout(KILL_TIMEOUT_MS / 1000):
                 await self.ended()
                 await self._inner_gone()
+            await self._ring.over()
         except TimeoutError as error:
             raise BoxNotGone(f"a killed box was still there after {KILL_TIMEOUT_MS} ms") from error
         finally:
@@ -232,11 +245,12 @@ class BoxProcess:
         try:
             async with asyncio.timeout(START_TIMEOUT_MS / 1000):
                 child = await _read_child_pid(info)
+                if child is None:
+                    await self.ended()
         except TimeoutError as error:
             raise SandboxUnavailable("bubblewrap did not start in time", diagnostics=self.diagnostics) from error
         if child is None:
-            await self.ended()
-            await asyncio.sleep(0)
+            await self._ring.over()
             raise SandboxUnavailable(
                 f"bubblewrap could not make the box: {self.diagnostics[-300:] or 'it said nothing'}",
                 diagnostics=self.diagnostics,

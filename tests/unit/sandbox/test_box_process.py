@@ -1,5 +1,7 @@
 import asyncio
 import contextlib
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,36 @@ def test_only_the_end_of_a_stderr_is_kept() -> None:
         assert box.diagnostics.endswith("100000")
 
     run(work())
+
+
+def test_last_words_are_kept_when_the_box_ends_at_once() -> None:
+    async def work() -> list[str]:
+        said: list[str] = []
+        for _ in range(20):
+            box = await BoxProcess.spawn(shell("echo last words >&2"), max_line_bytes=100)
+            with pytest.raises(BoxLost):
+                await box.read_line()
+            await box.kill()
+            said.append(box.diagnostics)
+        return said
+
+    assert run(work()) == ["last words"] * 20
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("sys.exit('no namespaces')", "no namespaces"), ("os.close(int(sys.argv[1])); time.sleep(1000)", "in time")],
+    ids=["refuses", "hangs"],
+)
+def test_a_bubblewrap_that_does_not_start_says_why_within_its_time(
+    monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    monkeypatch.setattr(box_process, "START_TIMEOUT_MS", 300 if said == "in time" else 10_000)
+    reading, writing = os.pipe()
+    argv = (sys.executable, "-I", "-S", "-c", f"import os, sys, time; {script}", str(writing))
+    info = os.fdopen(reading, "rb", buffering=0)
+    with pytest.raises(SandboxUnavailable, match=said):
+        run(BoxProcess.spawn(Launch(argv, sys.executable, fds=(writing,), info=info), max_line_bytes=100))
 
 
 def test_a_stderr_that_never_stops_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
