@@ -12,6 +12,12 @@ DEV := $(VENV)/.dev
 
 ARGS ?=
 
+# A dollar sign in a text is a dollar sign.
+ifdef TEXT
+override TEXT := $(value TEXT)
+export TEXT
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help demo serve test check bench venv requirements clean
 
