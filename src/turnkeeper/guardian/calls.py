@@ -113,6 +113,16 @@ class CallRefused(Exception):
         self.key = key
 
 
+_SCHEMAS = ("request-envelope", "response-envelope", "handshake/client-hello", "handshake/response")
+
+
+def warm_up() -> None:
+    """Compiles every schema that a request may need, so that none waits for it."""
+    for name in (*_SCHEMAS, *(METHODS[method].schema for method in OFFERED_METHODS)):
+        if name is not None:
+            validator(name)
+
+
 def read_call(body: bytes, door: Door, received: datetime, limits: JsonLimits) -> Call | Ping:
     """The authenticated request in a body. Raises `CallRefused`."""
     document = _json(body, limits)

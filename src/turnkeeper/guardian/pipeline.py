@@ -15,7 +15,7 @@ import structlog
 from turnkeeper.acs import AcsError, AcsErrorCode, Decision, Disposition, ReplayDetected
 from turnkeeper.clock import Clock, render_time
 from turnkeeper.guardian.answers import internal_error, render_decision, render_error, render_pong
-from turnkeeper.guardian.calls import Call, CallRefused, Door, Ping, read_call
+from turnkeeper.guardian.calls import Call, CallRefused, Door, Ping, read_call, warm_up
 from turnkeeper.guardian.commits import GroupCommits
 from turnkeeper.guardian.ports import GuardianStore, NonceRecord, Record, RecordedAnswer, StoreFailed, UsedBefore
 from turnkeeper.guardian.sessions import LiveSession, Sessions
@@ -76,7 +76,9 @@ class Guardian:
 
     async def start(self) -> None:
         """Opens the store. Raises `StoreFailed`."""
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._store.open)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._writer, self._store.open)
+        await loop.run_in_executor(self._reader, warm_up)
         self._open = True
 
     async def stop(self) -> None:

@@ -31,8 +31,10 @@ from turnkeeper.guardian.answers import render_decision, render_error, render_he
 from turnkeeper.guardian.calls import Call
 from turnkeeper.guardian.handshakes import first_terms, saved_terms
 from turnkeeper.guardian.ports import (
+    FindingRecord,
     RecordedAnswer,
     SessionProgress,
+    SessionTerms,
     StepKind,
     StepRecord,
     TurnClosed,
@@ -112,9 +114,9 @@ class StepDesk:
         terms = first_terms(call, self._settings)
         server_hello: dict[str, object] = orjson.loads(terms.server_hello)
         live = self._sessions.create(terms)
-        recorded = _record(call, live, StepKind.HELLO, render_hello(call, server_hello), _NOTHING)
+        recorded = _record(call, live, StepKind.HELLO, render_hello(call, server_hello), _NOTHING, new_session=terms)
         self._sessions.keep(live)
-        return replace(recorded, record=replace(recorded.record, new_session=terms))
+        return recorded
 
     def _hello_again(self, call: Call, live: LiveSession) -> Recorded:
         server_hello = saved_terms(call, live.terms, closed=live.progress.closed)
@@ -137,26 +139,21 @@ class StepDesk:
         placement = placement.decided(denied=decision.disposition is Disposition.DENY)
         entry = _entry(call, placement, progress.head)
         head = str(entry["entry_hash"])
-        recorded = _record(
+        return _record(
             call,
             live,
             StepKind.STEP,
             render_decision(call, decision, head),
             RecordedAnswer(decision.disposition.value, head, None),
             progress=_advanced(call, progress, placement, head),
-        )
-        record = replace(
-            recorded.record,
             entry=orjson.dumps(entry),
-            turn_id=placement.turn_id,
-            opened=placement.window if placement.opened else None,
-            closed=_closed(call, placement),
+            placement=placement,
             findings=ruling.findings,
         )
-        return replace(recorded, record=record)
 
 
 _NOTHING = RecordedAnswer(None, None, None)
+_NOWHERE = Placement(None)
 
 
 def _check_binding(call: Call, live: LiveSession) -> None:
@@ -251,7 +248,7 @@ def _entry(call: Call, placement: Placement, head: str | None) -> dict[str, obje
 def _advanced(call: Call, progress: SessionProgress, placement: Placement, head: str) -> SessionProgress:
     return SessionProgress(
         head=head,
-        recorded=progress.recorded,
+        recorded=progress.recorded + 1,
         entries=progress.entries + 1,
         tool_calls=progress.tool_calls + (call.envelope.method == TOOL_CALL),
         turns=progress.turns + placement.opened,
@@ -287,9 +284,12 @@ def _record(
     answer: RecordedAnswer,
     *,
     progress: SessionProgress | None = None,
+    entry: bytes | None = None,
+    placement: Placement = _NOWHERE,
+    findings: tuple[FindingRecord, ...] = (),
+    new_session: SessionTerms | None = None,
 ) -> Recorded:
-    standing = progress or live.progress
-    standing = replace(standing, recorded=standing.recorded + 1)
+    standing = progress or replace(live.progress, recorded=live.progress.recorded + 1)
     record = StepRecord(
         session_id=call.envelope.session_id,
         recorded=standing.recorded,
@@ -303,5 +303,11 @@ def _record(
         received_at_ms=call.received_at_ms,
         progress=standing,
         answer=answer,
+        entry=entry,
+        turn_id=placement.turn_id,
+        new_session=new_session,
+        opened=placement.window if placement.opened else None,
+        closed=_closed(call, placement),
+        findings=findings,
     )
     return Recorded(live, record)

@@ -57,16 +57,14 @@ class Facts:
     @property
     def tool_name(self) -> str | None:
         """The tool that the step is about; None where it is about none."""
-        tool = self.payload.get("tool")
-        name = cast("Mapping[str, object]", tool).get("name") if isinstance(tool, Mapping) else None
-        return name if isinstance(name, str) else None
+        return _text(self.payload.get("tool"), "name")
 
     def to_variables(self) -> dict[str, object]:
         """The facts as plain values, by the names that rules use."""
         return {
             "step": {"method": self.method, "hook": self.hook, "id": self.step_id},
             "payload": self.payload,
-            "tool": {"name": self.tool_name or "", "provider": self._tool_provider()},
+            "tool": {"name": self.tool_name or "", "provider": _text(self.payload.get("tool"), "provider") or ""},
             "args": self._argument_values(),
             "turn": {
                 "id": self.turn.id,
@@ -85,18 +83,18 @@ class Facts:
             "environment": self.environment,
         }
 
-    def _tool_provider(self) -> str:
-        tool = self.payload.get("tool")
-        provider = cast("Mapping[str, object]", tool).get("provider") if isinstance(tool, Mapping) else None
-        return provider if isinstance(provider, str) else ""
-
     def _argument_values(self) -> dict[str, object]:
         arguments = self.payload.get("arguments")
-        if not isinstance(arguments, Mapping):
+        if not isinstance(arguments, dict):
             return {}
-        given = cast("Mapping[str, object]", arguments)
+        given = cast("dict[str, object]", arguments)
         return {
-            name: cast("Mapping[str, object]", argument).get("value")
+            name: cast("dict[str, object]", argument).get("value")
             for name, argument in given.items()
-            if isinstance(argument, Mapping)
+            if isinstance(argument, dict)
         }
+
+
+def _text(value: object, name: str) -> str | None:
+    member = cast("dict[str, object]", value).get(name) if isinstance(value, dict) else None
+    return member if isinstance(member, str) else None

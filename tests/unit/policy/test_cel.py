@@ -1,6 +1,8 @@
 """Rules in CEL: which rules speak, how they combine, and that no error is ever read as silence."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.policy.samples import engine, facts, rule_ids, tool_call
 
 from turnkeeper.acs import Disposition
@@ -132,3 +134,36 @@ def test_a_condition_that_cannot_be_compiled_is_refused_at_load_with_its_rule(co
 def test_a_hostile_pattern_argument_takes_linear_time() -> None:
     rules = engine(when('args.command.matches("(a+)+$")'))
     assert rules.evaluate(tool_call(command="a" * 200_000 + "b")).disposition is Disposition.ALLOW
+
+
+CONDITIONS = ("turn.steps == 1", "turn.steps == 2", "args.none == 1", "payload.arguments", "true", "false // never")
+
+
+@given(st.lists(st.tuples(st.sampled_from(CONDITIONS), st.sampled_from(["allow", "deny"])), max_size=6))
+def test_asking_conditions_together_decides_as_asking_each_alone(rules: list[tuple[str, str]]) -> None:
+    texts = [
+        f"  - {{id: r{index}, decision: {decision}, reasoning: R., when: '{condition}'}}"
+        for index, (condition, decision) in enumerate(rules)
+    ]
+    step = tool_call(turn=TurnFacts("t", open=True, steps=1))
+    together = engine("\n".join(texts) or "  []").evaluate(step)
+    alone = [engine(text).evaluate(step) for text in texts]
+    denied = any(decision.disposition is Disposition.DENY for decision in alone)
+    assert (together.disposition is Disposition.DENY) is denied
+    spoken = {rule for decision in alone for rule in rule_ids(decision) if rule is not None}
+    assert set(rule_ids(together)) - {None} <= spoken
+
+
+def test_more_rules_than_one_expression_can_hold_are_still_decided() -> None:
+    many = "\n".join(
+        f'  - {{id: r{index}, decision: deny, reasoning: R., when: \'turn.steps == {index} && "{"x" * 200}" != ""\'}}'
+        for index in range(900)
+    )
+    assert rule_ids(engine(many).evaluate(tool_call(turn=TurnFacts("t", steps=899)))) == ["r899"]
+    assert engine(many).evaluate(tool_call(turn=TurnFacts("t", steps=900))).disposition is Disposition.ALLOW
+
+
+def test_a_tool_name_of_any_length_is_decided() -> None:
+    rules = engine("  - {id: a, tools: ['*x'], decision: deny, reasoning: No.}")
+    assert rules.evaluate(tool_call("y" * 500_000 + "x")).disposition is Disposition.DENY
+    assert rules.evaluate(tool_call("y" * 500_000)).disposition is Disposition.ALLOW

@@ -1,6 +1,8 @@
 """The built-in rules with conditions in CEL, the Common Expression Language, evaluated in process.
 
 Answers for one decision per step: rules are filtered by hook and tool first, and what is left shares one activation.
+The conditions left are first asked together (`a || b || c`): where none holds, which is the common case, one
+evaluation has shown it. Where one holds or fails, each is asked alone, so that the decision names its rule.
 Bounded: a comprehension ends after the runtime's iteration budget (10,000), `matches` is linear (RE2), recursion in
 an expression is limited. Must never read an error as "the rule does not match": an absent member is an error, so
 conditions ask `has(...)` first.
@@ -20,7 +22,8 @@ from turnkeeper.policy.composition import compose
 from turnkeeper.policy.facts import FACT_NAMES, Facts
 from turnkeeper.policy.rules import PolicyRejected, Rule, RuleSet
 
-MAX_REMEMBERED_HOOKS: Final = 256
+MAX_REMEMBERED_SELECTIONS: Final = 256
+MAX_REMEMBERED_NAME_CHARACTERS: Final = 128
 
 _BOOLEAN_OR_DYNAMIC = ("BOOL", "DYN")
 _TEXT_FACTS = frozenset({"environment"})
@@ -40,7 +43,8 @@ class CelEngine:
         self._rules = rules
         self._environment = cel.NewEnv(variables={name: _type_of(name) for name in FACT_NAMES})
         self._compiled = tuple(self._compile(index, rule) for index, rule in enumerate(rules.rules))
-        self._for_hook = lru_cache(maxsize=MAX_REMEMBERED_HOOKS)(self._select)
+        self._remembered = lru_cache(maxsize=MAX_REMEMBERED_SELECTIONS)(self._select)
+        self._any_of = lru_cache(maxsize=MAX_REMEMBERED_SELECTIONS)(self._compile_together)
 
     @property
     def reference(self) -> PolicyReference:
@@ -50,31 +54,38 @@ class CelEngine:
     def evaluate(self, facts: Facts) -> Decision:
         """The policy's word on one step."""
         tool = facts.tool_name
-        candidates = [found for found in self._for_hook(facts.hook) if _concerns(found, tool)]
-        matched = [found.rule for found in candidates if found.condition is None]
-        failed: list[Rule] = []
-        conditional = [(found.rule, found.condition) for found in candidates if found.condition is not None]
-        if conditional:
-            self._evaluate_conditions(conditional, facts, matched, failed)
-        return compose(self._rules, matched, failed)
+        long = tool is not None and len(tool) > MAX_REMEMBERED_NAME_CHARACTERS
+        unconditional, conditional = (self._select if long else self._remembered)(facts.hook, tool)
+        if not conditional:
+            return compose(self._rules, unconditional, ())
+        return self._evaluate_conditions(facts, unconditional, conditional)
 
     def _evaluate_conditions(
-        self,
-        conditional: Sequence[tuple[Rule, cel.Expression]],
-        facts: Facts,
-        matched: list[Rule],
-        failed: list[Rule],
-    ) -> None:
+        self, facts: Facts, unconditional: Sequence[Rule], conditional: tuple[int, ...]
+    ) -> Decision:
         activation = self._environment.Activation(facts.to_variables())
-        for rule, condition in conditional:
-            truth = _truth(condition, activation)
-            if truth is None:
-                failed.append(rule)
-            elif truth:
-                matched.append(rule)
+        if len(conditional) > 1 and _truth(self._any_of(conditional), activation) is False:
+            return compose(self._rules, unconditional, ())
+        matched, failed = list(unconditional), list[Rule]()
+        for index in conditional:
+            truth = _truth(self._compiled[index].condition, activation)
+            if truth is not False:
+                (failed if truth is None else matched).append(self._compiled[index].rule)
+        return compose(self._rules, matched, failed)
 
-    def _select(self, hook: str) -> tuple[_Compiled, ...]:
-        return tuple(found for found in self._compiled if not found.rule.hooks or hook in found.rule.hooks)
+    def _select(self, hook: str, tool: str | None) -> tuple[tuple[Rule, ...], tuple[int, ...]]:
+        """The rules that hold without a condition, and the indexes of those that have one."""
+        found = [index for index, compiled in enumerate(self._compiled) if _concerns(compiled, hook, tool)]
+        unconditional = tuple(self._compiled[index].rule for index in found if self._compiled[index].condition is None)
+        return unconditional, tuple(index for index in found if self._compiled[index].condition is not None)
+
+    def _compile_together(self, conditional: tuple[int, ...]) -> cel.Expression | None:
+        text = " || ".join(f"({self._rules.rules[index].when}\n)" for index in conditional)
+        try:
+            return self._environment.compile(text)
+        except RuntimeError:
+            # Too long for the parser as one; each alone is not.
+            return None
 
     def _compile(self, index: int, rule: Rule) -> _Compiled:
         tools = "|".join(fnmatch.translate(pattern) for pattern in rule.tools)
@@ -102,14 +113,18 @@ def _type_of(name: str) -> cel.Type:
     return cel.Type.STRING if name in _TEXT_FACTS else cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 
 
-def _concerns(found: _Compiled, tool: str | None) -> bool:
-    if found.tools is None:
+def _concerns(compiled: _Compiled, hook: str, tool: str | None) -> bool:
+    if compiled.rule.hooks and hook not in compiled.rule.hooks:
+        return False
+    if compiled.tools is None:
         return True
-    return tool is not None and found.tools.match(tool) is not None
+    return tool is not None and compiled.tools.match(tool) is not None
 
 
-def _truth(condition: cel.Expression, activation: cel.Activation) -> bool | None:
+def _truth(condition: cel.Expression | None, activation: cel.Activation) -> bool | None:
     """Whether the condition holds; None where it has no truth value: an error, or a value that is not a boolean."""
+    if condition is None:
+        return True
     try:
         value = condition.eval(activation).value()
     except RuntimeError:
