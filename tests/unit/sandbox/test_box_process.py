@@ -19,7 +19,7 @@ def shell(script: str, gone: list[str] | None = None) -> Launch:
 
 def test_lines_come_as_they_were_written() -> None:
     async def work() -> None:
-        box = await BoxProcess.spawn(shell("cat"), max_line_bytes=100)
+        box = await BoxProcess.spawn(shell("exec cat"), max_line_bytes=100)
         await box.write(b"one\ntwo\n")
         assert [await box.read_line(), await box.read_line()] == [b"one\n", b"two\n"]
         await box.kill()
@@ -29,7 +29,7 @@ def test_lines_come_as_they_were_written() -> None:
 
 def test_a_line_over_the_limit_ends_the_box() -> None:
     async def work() -> None:
-        box = await BoxProcess.spawn(shell("yes | tr -d '\\n'"), max_line_bytes=100)
+        box = await BoxProcess.spawn(shell("exec head -c 1000000 /dev/zero"), max_line_bytes=100)
         with pytest.raises(LineTooLong):
             await box.read_line()
         assert not box.is_alive
@@ -105,7 +105,7 @@ def test_the_end_is_told_once() -> None:
     gone: list[str] = []
 
     async def work() -> None:
-        box = await BoxProcess.spawn(shell("sleep 1000", gone), max_line_bytes=100)
+        box = await BoxProcess.spawn(shell("exec sleep 1000", gone), max_line_bytes=100)
         await asyncio.gather(box.kill(), box.kill())
         await box.kill()
 
@@ -117,7 +117,7 @@ def test_a_kill_that_was_given_up_on_still_happens() -> None:
     gone: list[str] = []
 
     async def work() -> None:
-        box = await BoxProcess.spawn(shell("sleep 1000", gone), max_line_bytes=100)
+        box = await BoxProcess.spawn(shell("exec sleep 1000", gone), max_line_bytes=100)
         killing = asyncio.create_task(box.kill())
         await asyncio.sleep(0)
         killing.cancel()
