@@ -150,7 +150,8 @@ async def opened(
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),
-        settings=settings or ApiSettings(),
+        # Nobody is saved by the look once in a while: what waits here waits for news.
+        settings=settings or ApiSettings(poll_ms=600_000),
         streams=streams or StreamRegistry(),
     )
     app = build_api(deps)

@@ -94,7 +94,9 @@ def test_a_schema_deeper_than_the_limit_is_refused() -> None:
         check_schema_rules('{"not":' * 33 + "{}" + "}" * 33)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.dictionaries(st.text(), inner), max_leaves=8)
+)
 def test_whatever_is_sent_the_rules_answer_or_refuse(document: object) -> None:
     with suppress(OutputSchemaInvalid):
         check_schema_rules(json.dumps(document))
@@ -130,7 +132,8 @@ def test_after_an_attack_the_next_schema_is_checked_by_a_fresh_process() -> None
 
 
 def test_a_value_that_cannot_be_checked_in_time_is_not_valid() -> None:
-    errors = with_checker(lambda checker: checker.check(ATTACK, '"x"'), SchemaLimits(cpu_ms=100))
+    limits = SchemaLimits(cpu_ms=100, deadline_ms=600_000)
+    errors = with_checker(lambda checker: checker.check(ATTACK, '"x"'), limits)
     assert [error.keyword for error in errors] == ["deadline"]
 
 
@@ -141,11 +144,13 @@ def test_the_wall_clock_stops_what_the_processor_limit_does_not() -> None:
 
 
 def test_a_value_too_large_for_the_process_is_not_valid() -> None:
-    value = json.dumps([[number] * 20 for number in range(200_000)])
-    errors = with_checker(
-        lambda checker: checker.check('{"type":"string"}', value), SchemaLimits(memory_bytes=96 << 20)
-    )
-    assert [error.keyword for error in errors] == ["deadline"]
+    large = json.dumps([[number] * 20 for number in range(100_000)])
+
+    async def work(checker: ProcessSchemaChecker) -> list[str]:
+        return [(await checker.check('{"type":"string"}', value))[0].keyword for value in ("7", large)]
+
+    limits = SchemaLimits(cpu_ms=60_000, deadline_ms=60_000, memory_bytes=96 << 20)
+    assert with_checker(work, limits) == ["type", "deadline"]
 
 
 def test_errors_name_both_places_the_keyword_and_a_sentence() -> None:
