@@ -41,7 +41,13 @@ TABLE = """
 28  starting internal_fault            failed    turn.failed           platform internal_error          error
 28  running  internal_fault            failed    turn.failed           platform internal_error          error
 """
-CONTRACT: list[list[str]] = [line.split() for line in TABLE.strip().splitlines()]
+
+
+def lines(table: str) -> list[list[str]]:
+    return [line.split() for line in table.strip().splitlines()]
+
+
+CONTRACT = lines(TABLE)
 
 
 def key_of(line: list[str]) -> tuple[TurnStatus | None, Happening]:
