@@ -7,6 +7,7 @@ renegotiation. Pure.
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import orjson
@@ -30,6 +31,12 @@ from turnkeeper.guardian.settings import GuardianSettings
 def first_terms(call: Call, settings: GuardianSettings) -> SessionTerms:
     """The terms of a session that begins with this hello. Raises `AcsError`."""
     hello = client_hello(call)
+    # The schema lets a name stand twice; terms are kept in memory, so they have no room for that.
+    hello = replace(
+        hello,
+        methods=tuple(dict.fromkeys(hello.methods)),
+        profiles=None if hello.profiles is None else tuple(dict.fromkeys(hello.profiles)),
+    )
     terms = GuardianTerms(
         methods=OFFERED_METHODS,
         transports=call.door.transports,

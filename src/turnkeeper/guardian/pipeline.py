@@ -121,6 +121,7 @@ class Guardian:
         except AcsError as error:
             return render_error(error, call.envelope.id, call.key)
         except StepDenied as denied:
+            _log.warning("step_of_another_session_holder", code=denied.code, session_id=call.envelope.session_id)
             refusal = AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning)
             return _without_entry(call, refusal)
         except StoreFailed as failed:

@@ -109,16 +109,19 @@ class Sessions:
     def keep(self, live: LiveSession) -> None:
         """Puts a session into the cache and lets the oldest idle ones go."""
         self._live[live.terms.session_id] = live
-        idle = iter(list(self._live)) if len(self._live) > self._max_sessions else iter(())
-        for session_id in idle:
-            if len(self._live) <= self._max_sessions:
-                break
-            if self._live[session_id].in_flight == 0 and session_id != live.terms.session_id:
-                del self._live[session_id]
+        if len(self._live) > self._max_sessions:
+            self._evict(live)
 
     def drop_all(self) -> None:
         """Forgets everything in memory: what is durable is read again."""
         self._live.clear()
+
+    def _evict(self, kept: LiveSession) -> None:
+        for session_id, other in list(self._live.items()):
+            if len(self._live) <= self._max_sessions:
+                return
+            if other is not kept and other.in_flight == 0:
+                del self._live[session_id]
 
     async def _load_once(self, session_id: str) -> bool:
         loading = self._loading.get(session_id)

@@ -12,6 +12,9 @@ from turnkeeper.policy.rules import Rule, RuleSet
 EVALUATION_FAILED: Final = "evaluation_failed"
 NO_RULE_ALLOWS: Final = "no_rule_allows"
 
+# All rules that deny are cited; that many of them are quoted.
+MAX_REASONINGS: Final = 3
+
 _FAILED_REASONING = "A rule of the policy could not be evaluated for this step, so it is denied."
 _DEFAULT_REASONING = "No rule of the policy allows this step."
 
@@ -22,7 +25,7 @@ def compose(rules: RuleSet, matched: Sequence[Rule], failed: Sequence[Rule]) -> 
     if failed:
         return _denial(rules, [*failed, *denying], (EVALUATION_FAILED, *_codes(denying)), _FAILED_REASONING)
     if denying:
-        return _denial(rules, denying, _codes(denying), " ".join(rule.reasoning or "" for rule in denying))
+        return _denial(rules, denying, _codes(denying), _reasoning(denying))
     if matched:
         return Decision(
             Disposition.ALLOW,
@@ -38,6 +41,11 @@ def compose(rules: RuleSet, matched: Sequence[Rule], failed: Sequence[Rule]) -> 
 def _denial(rules: RuleSet, cited: Sequence[Rule], codes: tuple[str, ...], reasoning: str) -> Decision:
     references = tuple(rules.reference(rule.id) for rule in cited)
     return Decision(Disposition.DENY, reasoning, tuple(dict.fromkeys(codes)), references)
+
+
+def _reasoning(rules: Sequence[Rule]) -> str:
+    distinct = dict.fromkeys(rule.reasoning or "" for rule in rules)
+    return " ".join(list(distinct)[:MAX_REASONINGS])
 
 
 def _codes(rules: Sequence[Rule]) -> tuple[str, ...]:
