@@ -242,6 +242,15 @@ def test_an_agent_that_stops_without_submitting_is_asked_once(tmp_path: Path) ->
     assert (worker.report.result_error, worker.report.stop_reason) == ("not_submitted", "end_turn")
 
 
+def test_an_agent_is_not_asked_again_after_its_answer_was_refused(tmp_path: Path) -> None:
+    worker = Worker(verdicts=[ResponseDenied(["no"], attempts_left=1), Done()])
+
+    _, rig = play(tmp_path, [ScriptedAnswer(text="no")] * 5, worker, output_schema=OBJECT_SCHEMA)
+
+    asked = [request.messages[-1]["content"] == ASK_ONCE for request in rig.model.requests]
+    assert asked == [False, True, False]
+
+
 def test_an_agent_that_submits_when_asked_is_done(tmp_path: Path) -> None:
     script = [ScriptedAnswer(text="no"), submit('{"n":1}'), DONE]
 

@@ -388,7 +388,7 @@ def test_a_grant_that_arrives_after_the_client_left_is_given_back(tmp_path: Path
     async def body(rig: Rig) -> None:
         rig.meter.reserving = asyncio.Event()
         asking = asyncio.ensure_future(rig.ask())
-        await rig.meter.wait_until(lambda: rig.meter.asked == 1)
+        await rig.meter.wait_until(lambda: rig.meter.reserve_calls == 1)
         asking.cancel()
         closing = asyncio.ensure_future(rig.handle.close())
         rig.meter.reserving.set()
@@ -404,7 +404,7 @@ def test_a_settlement_under_way_is_finished_before_the_gateway_closes(tmp_path: 
     async def body(rig: Rig) -> None:
         rig.meter.settling = asyncio.Event()
         asking = asyncio.ensure_future(rig.ask())
-        await rig.model.wait_until(lambda: len(rig.model.requests) == 1)
+        await rig.meter.wait_until(lambda: rig.meter.settle_calls == 1)
         closing = asyncio.ensure_future(rig.handle.close())
         await asyncio.wait({asking, closing}, timeout=0.05)
         assert not closing.done()

@@ -36,7 +36,8 @@ class MemoryMeter:
         self.settlements: list[Settlement] = []
         self.reserving: asyncio.Event | None = None
         self.settling: asyncio.Event | None = None
-        self.asked = 0
+        self.reserve_calls = 0
+        self.settle_calls = 0
         self._limit = limit_total_tokens
         self._held: dict[int, int] = {}
         self._spent = 0
@@ -54,7 +55,7 @@ class MemoryMeter:
 
     async def reserve(self, *, input_tokens: int, max_output_tokens: int) -> Grant:
         """Raises `BudgetExhausted` when less than the floor is left for output."""
-        self.asked += 1
+        self.reserve_calls += 1
         await self._tell()
         if self.reserving is not None:
             await self.reserving.wait()
@@ -70,6 +71,8 @@ class MemoryMeter:
 
     async def settle(self, call: int, usage: CallUsage, outcome: CallOutcome) -> None:
         """A second settlement of the same call is a `KeyError`."""
+        self.settle_calls += 1
+        await self._tell()
         if self.settling is not None:
             await self.settling.wait()
         del self._held[call]
