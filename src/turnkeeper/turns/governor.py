@@ -3,13 +3,15 @@
 Answers for the order of a session's steps, for the same request_id at every repeat, for failing closed when no
 decision comes in time, and for turnEnd and sessionEnd reaching the Guardian exactly once in effect. Must never let an
 action go on that was not allowed, nor let a Guardian that is down hold a terminal event.
-INVARIANT: no step of a session is sent while an earlier one of that session has an unknown fate.
+INVARIANT: no step of a session is asked while an earlier one of that session has an unknown fate.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -37,9 +39,12 @@ from turnkeeper.turns.rulings import (
     under_posture,
     withdrawn,
 )
-from turnkeeper.turns.timing import Waiter
+from turnkeeper.turns.timing import Patience, Waiter
 
 MAX_NEGOTIATED_TIMEOUT_MS: Final = 60_000
+MAX_QUIET_SESSIONS: Final = 10_000
+MAX_RESIGNED_REPEATS: Final = 2
+"""How often a refused repeat is sent again with a new nonce. A wire may double that one as well."""
 
 EventsFor: TypeAlias = Callable[[Ruling], Sequence[NewEvent]]
 
@@ -60,6 +65,21 @@ class GovernorSettings:
     max_backoff_ms: int = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A step to be decided, and what is written around it."""
+
+    step: NewStep
+    known: Step | None
+    fence: Fence | None
+    events: Sequence[NewEvent]
+    events_for: EventsFor
+
+    @property
+    def request_id(self) -> str:
+        return self.step.request_id if self.known is None else self.known.request_id
+
+
 def no_events(_: Ruling) -> Sequence[NewEvent]:
     """For a step whose ruling is nobody's news."""
     return ()
@@ -76,6 +96,7 @@ class Governor:
         self._clock = clock
         self._waiter = waiter
         self._settings = settings
+        self._quiet: OrderedDict[str, str] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def greet(self, party: Party) -> Ruling:
@@ -107,8 +128,7 @@ class Governor:
                 return await self._unsent(before, step, fence, [*events], events_for)
             if known is not None and known.state != "pending":
                 return self._known(known)
-            asked = known or await self._store.ask_step(party.session_id, step, fence, events)
-            return await self._decided(party, asked, fence, events_for)
+            return await self._decided(party, _Question(step, known, fence, events, events_for))
 
     async def deliver(self, session_id: str) -> bool:
         """One round of a session's outbox: whether nothing is left in it.
@@ -158,44 +178,58 @@ class Governor:
         answer = StepAnswer(known.state, known.decision, known.chain_hash, known.reasoning, known.reason_codes)
         return under_posture(ruling_of(answer, request_id=known.request_id), self._settings.on_decision_failure)
 
-    async def _decided(self, party: Party, asked: Step, fence: Fence | None, events_for: EventsFor) -> Ruling:
+    async def _decided(self, party: Party, question: "_Question") -> Ruling:
         since = self._clock.now()
-        deadline = self._deadline(party, asked.method)
-        if not await self._earlier_settled(party, asked, deadline):
-            if asked.attempts == 0:
-                await self._store.answer_step(party.session_id, asked.request_id, withdrawn(), None, ())
-            ruling = undecided(request_id=asked.request_id, delivered=asked.attempts > 0)
-        else:
-            answer = await self._answer(party, asked, deadline)
-            if answer is not None:
-                ruling = ruling_of(answer, request_id=asked.request_id)
-                return await self._settle_asked(asked, answer, ruling, fence, events_for)
+        step, deadline = question.step, self._deadline(party, question.step.method)
+        if not await self._earlier_settled(party, question, deadline):
+            unasked = question.known is None
+            ruling = undecided(request_id=None if unasked else question.request_id, delivered=not unasked)
+            return await self._doubtful(question, ruling, since, question.events if unasked else ())
+        asked = question.known or await self._store.ask_step(party.session_id, step, question.fence, question.events)
+        answer = await self._answer(party, asked, deadline, fresh=question.known is None)
+        if answer is None:
             ruling = undecided(request_id=asked.request_id, delivered=True)
-        ruling = under_posture(ruling, self._settings.on_decision_failure)
-        events = [catalogue.guardian_unavailable(turn_id=asked.turn_id, hook=hook_name(asked.method), since=since)]
-        await self._record(fence, [*events, *events_for(ruling), *_proceeded(ruling, asked)])
+            return await self._doubtful(question, ruling, since, ())
+        ruling = under_posture(ruling_of(answer, request_id=asked.request_id), self._settings.on_decision_failure)
+        events = [*question.events_for(ruling), *_proceeded(ruling, step)]
+        await self._store.answer_step(party.session_id, asked.request_id, answer, question.fence, events)
+        if step.turn_id is not None:
+            self._remember_quiet(party.session_id, step.turn_id)
         return ruling
 
-    async def _settle_asked(
-        self, asked: Step, answer: StepAnswer, ruling: Ruling, fence: Fence | None, events_for: EventsFor
+    async def _doubtful(
+        self, question: "_Question", ruling: Ruling, since: datetime, events: Sequence[NewEvent]
     ) -> Ruling:
+        step = question.step
         ruling = under_posture(ruling, self._settings.on_decision_failure)
-        events = [*events_for(ruling), *_proceeded(ruling, asked)]
-        await self._store.answer_step(asked.session_id, asked.request_id, answer, fence, events)
+        silence = catalogue.guardian_unavailable(turn_id=step.turn_id, hook=hook_name(step.method), since=since)
+        news = [*events, silence, *question.events_for(ruling), *_proceeded(ruling, step)]
+        await self._record(question.fence, news)
         return ruling
 
-    async def _earlier_settled(self, party: Party, asked: Step, deadline: int) -> bool:
+    async def _earlier_settled(self, party: Party, question: "_Question", deadline: int) -> bool:
+        # While a turn is asked for here and each of its steps was answered, its session has no other pending step.
+        quiet = self._quiet.pop(party.session_id, None)
+        if question.step.in_window and quiet is not None and quiet == question.step.turn_id:
+            return True
         for step in await self._store.pending_steps(party.session_id):
-            if step.ordinal < asked.ordinal and not await self._settled(party, step, deadline):
+            if question.known is not None and step.ordinal >= question.known.ordinal:
+                return True
+            if not await self._settled(party, step, deadline):
                 return False
         return True
 
+    def _remember_quiet(self, session_id: str, turn_id: str) -> None:
+        self._quiet[session_id] = turn_id
+        if len(self._quiet) > MAX_QUIET_SESSIONS:
+            self._quiet.popitem(last=False)
+
     async def _settled(self, party: Party, step: Step, deadline: int, tries: int | None = None) -> bool:
         """Whether an earlier step's fate is known now. Nobody waits for its decision any more."""
-        if step.attempts == 0 and (step.method not in OUTBOX_METHODS or await self._was_never_opened(step)):
+        if await self._was_never_opened(step):
             await self._store.answer_step(party.session_id, step.request_id, withdrawn(), None, ())
             return True
-        answer = await self._answer(party, step, deadline, tries)
+        answer = await self._answer(party, step, deadline, tries=tries)
         if answer is None:
             return False
         if step.method in OUTBOX_METHODS and (answer.state == "refused" or _unproven(answer)):
@@ -206,7 +240,7 @@ class Governor:
 
     async def _was_never_opened(self, step: Step) -> bool:
         # A turnEnd closes the window its turnStart opened; where the Guardian refused the one there is no other.
-        if step.method != TURN_END or step.turn_id is None:
+        if step.method != TURN_END or step.turn_id is None or step.attempts > 0:
             return False
         steps = await self._store.steps(step.session_id, turn_id=step.turn_id)
         return all(other.state == "refused" for other in steps if other.method == TURN_START)
@@ -224,25 +258,28 @@ class Governor:
         )
         await self._store.answer_step(step.session_id, step.request_id, dead, None, [event])
 
-    async def _answer(self, party: Party, step: Step, deadline: int, tries: int | None = None) -> StepAnswer | None:
-        """Sends a step until it has an answer that holds, or the time or the tries are over."""
+    async def _answer(
+        self, party: Party, step: Step, deadline: int, *, tries: int | None = None, fresh: bool = False
+    ) -> StepAnswer | None:
+        """Sends a step until it has an answer that holds, or the time or the tries are over.
+
+        `fresh`: its row was written just now, for this send; only repeats are counted in it.
+        """
         payload_json = await self._payload(step)
-        backoff_ms, repeated, sent = self._settings.first_backoff_ms, False, 0
-        while (left_ms := deadline - self._clock.monotonic_ms()) > 0 and (tries is None or sent < tries):
-            current = await self._store.attempt_step(party.session_id, step.request_id, payload_json=payload_json)
-            heard = await self._exchange.step(party, current, timeout_ms=left_ms)
+        patience, repeats, sent = self._patience(deadline), 0, 0
+        while patience.left_ms > 0 and (tries is None or sent < tries + repeats):
+            if sent > 0 or not fresh:
+                step = await self._store.attempt_step(party.session_id, step.request_id, payload_json=payload_json)
+            heard = await self._exchange.step(party, step, timeout_ms=patience.left_ms)
             sent += 1
             if isinstance(heard, Refusal):
-                answer = answer_of_refusal(heard, repeated=repeated)
-                if answer is None and heard.code == AcsErrorCode.REPLAY_DETECTED:
-                    repeated, tries = True, None if tries is None else tries + 1
-                    continue
+                repeats += heard.code == AcsErrorCode.REPLAY_DETECTED
+                answer = answer_of_refusal(heard, repeated=repeats > MAX_RESIGNED_REPEATS)
             else:
                 answer = None if heard is None else answer_of_verdict(heard)
             if answer is not None:
                 return answer
-            await self._waiter.sleep(min(backoff_ms, max(deadline - self._clock.monotonic_ms(), 0)))
-            backoff_ms = min(backoff_ms * 2, self._settings.max_backoff_ms)
+            await patience.pause()
         return None
 
     async def _payload(self, step: Step) -> str | None:
@@ -252,10 +289,9 @@ class Governor:
         return payloads.turn_end(step.turn_id, step.outcome, counts)
 
     async def _greet(self, party: Party) -> Ruling:
-        deadline = self._clock.monotonic_ms() + self._settings.decision_timeout_ms
-        backoff_ms = self._settings.first_backoff_ms
-        while (left_ms := deadline - self._clock.monotonic_ms()) > 0:
-            heard = await self._exchange.hello(party, timeout_ms=left_ms)
+        patience = self._patience(self._clock.monotonic_ms() + self._settings.decision_timeout_ms)
+        while patience.left_ms > 0:
+            heard = await self._exchange.hello(party, timeout_ms=patience.left_ms)
             if isinstance(heard, ServerHello):
                 return _ruling_of_terms(heard)
             if isinstance(heard, Refusal) and heard.reason == ALREADY_GREETED:
@@ -263,9 +299,18 @@ class Governor:
             if isinstance(heard, Refusal) and heard.code in HANDSHAKE_REFUSALS:
                 codes = (heard.reason,) if heard.reason else ()
                 return Ruling("denied", allowed=False, reasoning=heard.message, reason_codes=codes)
-            await self._waiter.sleep(min(backoff_ms, max(deadline - self._clock.monotonic_ms(), 0)))
-            backoff_ms = min(backoff_ms * 2, self._settings.max_backoff_ms)
+            await patience.pause()
         return undecided(request_id=None, delivered=False)
+
+    def _patience(self, deadline: int) -> Patience:
+        settings = self._settings
+        return Patience(
+            self._clock,
+            self._waiter,
+            deadline,
+            first_ms=settings.first_backoff_ms,
+            max_ms=settings.max_backoff_ms,
+        )
 
     def _deadline(self, party: Party, method: str) -> int:
         terms = self._exchange.terms(party.session_id)

@@ -87,7 +87,7 @@ async def _sandboxes(bench: Workbench, turn: Turn) -> list[str]:
 
 async def _turn_start_sent(bench: Workbench, turn: Turn) -> bool:
     steps = await bench.store.steps(turn.session_id, turn_id=turn.id)
-    return any(step.method == TURN_START and step.state != "refused" and step.attempts > 0 for step in steps)
+    return any(step.method == TURN_START and step.state != "refused" for step in steps)
 
 
 async def _events(bench: Workbench, turn: Turn, types: Sequence[str]) -> list[Event]:

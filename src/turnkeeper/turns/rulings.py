@@ -69,7 +69,7 @@ def answer_of_refusal(refusal: Refusal, *, repeated: bool) -> StepAnswer | None:
     """What a signed error makes of a step; None where the step should be sent again.
 
     A -32005 says that the step is written. Our Guardian then shows the recorded answer; another one does not, and after
-    a second try (`repeated`, with a new nonce) the step counts as written and its decision as unknown.
+    further tries (`repeated`, each with a new nonce) the step counts as written and its decision as unknown.
     """
     if refusal.code == AcsErrorCode.REPLAY_DETECTED:
         if refusal.recorded is not None:

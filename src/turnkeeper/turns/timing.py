@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
+from turnkeeper.clock import Clock
 from turnkeeper.turns.ports import Wakeups
 
 T = TypeVar("T")
@@ -27,6 +28,27 @@ class LoopWaiter:
     async def sleep(self, delay_ms: int) -> None:
         """Returns after at least `delay_ms`."""
         await asyncio.sleep(delay_ms / 1000)
+
+
+class Patience:
+    """The time there is for something, and pauses within it that double up to a limit."""
+
+    def __init__(self, clock: Clock, waiter: Waiter, deadline_ms: int, *, first_ms: int, max_ms: int) -> None:
+        self._clock = clock
+        self._waiter = waiter
+        self._deadline_ms = deadline_ms
+        self._pause_ms = first_ms
+        self._max_ms = max_ms
+
+    @property
+    def left_ms(self) -> int:
+        """Never below zero."""
+        return max(self._deadline_ms - self._clock.monotonic_ms(), 0)
+
+    async def pause(self) -> None:
+        """Waits before the next try, at most until the time is up."""
+        await self._waiter.sleep(min(self._pause_ms, self.left_ms))
+        self._pause_ms = min(self._pause_ms * 2, self._max_ms)
 
 
 async def stop_task(task: asyncio.Future[Any]) -> None:

@@ -81,14 +81,16 @@ def test_a_cancel_ends_a_tool_that_runs_and_the_boxes_are_gone_before_it_is_writ
             harness.send(ToolRequest("c", "shell", "{}"))
             await waits(harness)
 
+        hanging = asyncio.Event()
+
         async def hangs(tool: str, arguments: object) -> None:
+            hanging.set()
             await asyncio.Event().wait()
 
         async with rig(tmp_path, script(calls), settings=PATIENT) as made:
             made.sandbox.tool = hangs  # type: ignore[assignment]
             turn = await running(made)
-            while "tool.started" not in await made.types(turn):
-                await made.wakeups.wait(turn.session_id, timeout_ms=50)
+            await hanging.wait()
             await made.store.cancel_turn(turn.id, mode="graceful", by=BY_USER)
             types = await made.types(await made.ended(turn.id))
             assert types[-4:] == ["tool.completed", "sandbox.released", "sandbox.released", "turn.canceled"]
@@ -118,14 +120,16 @@ def test_a_turn_whose_worker_died_is_a_lost_sandbox_with_its_calls_closed(tmp_pa
         async def calls(harness: ScriptedHarness) -> None:
             await harness.ask(ToolRequest("c", "shell", "{}"))
 
+        hanging = asyncio.Event()
+
         async def hangs(tool: str, arguments: object) -> None:
+            hanging.set()
             await asyncio.Event().wait()
 
         async with rig(tmp_path, script(calls)) as made:
             made.sandbox.tool = hangs  # type: ignore[assignment]
             turn = await running(made)
-            while "tool.started" not in await made.types(turn):
-                await made.wakeups.wait(turn.session_id, timeout_ms=50)
+            await hanging.wait()
             await made.stop()
             made.again()
             made.work()
