@@ -215,8 +215,10 @@ class BoxProcess:
         if self._writer is not None and not self._writer.is_closing():
             # What is still to be written has no reader any more.
             self._writer.transport.abort()
-        if self._launch.info is not None:
-            self._launch.info.close()
+        # Those that were never connected, because starting was given up on in between, belong to nobody else.
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr, self._launch.info):
+            if pipe is not None:
+                pipe.close()
 
     async def _inner_gone(self) -> None:
         if self._inner is not None:

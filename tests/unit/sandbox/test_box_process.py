@@ -129,6 +129,23 @@ def test_a_kill_that_was_given_up_on_still_happens() -> None:
     assert gone == ["gone"]
 
 
+def test_a_start_that_is_given_up_on_leaves_no_descriptor() -> None:
+    async def work() -> list[str]:
+        before = os.listdir("/proc/self/fd")
+        for steps in range(12):
+            starting = asyncio.create_task(BoxProcess.spawn(shell("exec sleep 1000"), max_line_bytes=100))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            starting.cancel()
+            box = (await asyncio.gather(starting, return_exceptions=True))[0]
+            if isinstance(box, BoxProcess):
+                await box.kill()
+        await asyncio.sleep(0)
+        return sorted(set(os.listdir("/proc/self/fd")) - set(before))
+
+    assert run(work()) == []
+
+
 def test_a_program_that_is_not_there_is_unavailable_and_released(tmp_path: Path) -> None:
     gone: list[str] = []
     launch = Launch(("x",), str(tmp_path / "x"), release=lambda: gone.append("gone"))
