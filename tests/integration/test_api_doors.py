@@ -117,11 +117,13 @@ def test_every_answer_has_an_id_and_the_correlation_id_comes_back(tmp_path: Path
     serve(tmp_path, work)
 
 
-def test_another_api_version_is_refused(tmp_path: Path) -> None:
+def test_another_version_or_form_of_events_is_refused(tmp_path: Path) -> None:
     async def work(api: Api) -> None:
         assert (await api.client.get("/v1/agents", headers={"Api-Version": "2026-12-01"})).status_code == 200
         problem = await api.refused("GET", "/v1/agents", headers={"Api-Version": "2019-01-01"})
         assert problem["code"] == "api_version_unknown"
+        problem = await api.refused("GET", "/v1/agents", headers={"Accept": "application/cloudevents+json"})
+        assert (problem["code"], problem["param"]) == ("not_supported_yet", "Accept")
 
     serve(tmp_path, work)
 

@@ -19,6 +19,7 @@ from turnkeeper.ids import IdSource
 
 CORRELATION_HEADER: Final = "X-Correlation-Id"
 VERSION_HEADER: Final = "Api-Version"
+CLOUDEVENTS: Final = "application/cloudevents+json"
 
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = structlog.stdlib.get_logger("turnkeeper.api")
@@ -94,6 +95,8 @@ def _check_headers(headers: Headers, answer: _Answer) -> None:
                 hint="Send another value or leave the header out.",
             )
         answer.correlation_id = correlation_id
+    if CLOUDEVENTS in headers.get("Accept", ""):
+        raise RequestRefused("not_supported_yet", f"{CLOUDEVENTS} is not supported yet.", param="Accept")
     version = headers.get(VERSION_HEADER, API_VERSION)
     if version != API_VERSION:
         raise RequestRefused(

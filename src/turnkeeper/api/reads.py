@@ -42,15 +42,16 @@ class TurnContext:
     repair_attempts_left: int | None = None
 
 
-async def read_turn(store: TurnReads, turn: Turn) -> bytes:
-    """The turn object, with what waits before it and how many repairs are left."""
-    return render_turn(turn, TurnContext(await _blocked_by(store, turn), await _repairs_left(store, turn)))
+async def read_turn(store: TurnReads, turn: Turn, session: Session | None = None) -> bytes:
+    """The turn object, with what waits before it and how many repairs are left. `session` saves reading it."""
+    blocker = None
+    if turn.status is TurnStatus.QUEUED:
+        blocker = await _blocked_by(store, turn, session or await store.session(turn.session_id))
+    return render_turn(turn, TurnContext(blocker, await _repairs_left(store, turn)))
 
 
-async def _blocked_by(store: TurnReads, turn: Turn) -> BlockedBy | None:
-    if turn.status is not TurnStatus.QUEUED:
-        return None
-    active_id = (await store.session(turn.session_id)).active_turn_id
+async def _blocked_by(store: TurnReads, turn: Turn, session: Session) -> BlockedBy | None:
+    active_id = session.active_turn_id
     if active_id is None or active_id == turn.id:
         return None
     return blocked_by(active_id, (await store.turn(active_id)).status)

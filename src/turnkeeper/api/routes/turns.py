@@ -9,7 +9,7 @@ from turnkeeper.api.answers import IDEMPOTENCY_HEADER, json_response, require_id
 from turnkeeper.api.auth import Caller, canceled_by
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import ApiDeps, Deps
-from turnkeeper.api.intake import TurnBody, parse_cancel, parse_turn
+from turnkeeper.api.intake import DEFAULT_REPAIR_ATTEMPTS, TurnBody, parse_cancel, parse_turn
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import ListQuery, Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import RequestRefused
@@ -17,7 +17,7 @@ from turnkeeper.api.reads import read_turn, render_submission
 from turnkeeper.api.unbuilt import POST_TURN_QUERY, TURN_QUERY
 from turnkeeper.api.waiting import wait_for_end
 from turnkeeper.turns.idempotency import fingerprint, parse_key
-from turnkeeper.turns.model import Turn
+from turnkeeper.turns.model import Session, Turn
 from turnkeeper.turns.ports import Accepted, NewTurn, Page
 from turnkeeper.turns.schema_rules import OutputSchemaInvalid
 
@@ -41,11 +41,12 @@ async def post_turn(session_id: str, request: Request, deps: Deps, _caller: Call
     key = _idempotency_key(request)
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     parsed = parse_turn(received, deps.settings)
-    repairs = await _repair_attempts(deps, session_id, parsed)
+    session = await deps.store.session(session_id)
+    repairs = await _repair_attempts(deps, session, parsed)
     await _check_schema(deps, parsed.output_schema_json)
     new = _new_turn(session_id, key, parsed, repairs, fingerprint(request.method, request.url.path, received.members))
     accepted = await deps.store.accept_turn(new)
-    return await _accepted_response(deps, accepted)
+    return await _accepted_response(deps, accepted, session)
 
 
 @router.get("/sessions/{session_id}/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*LIST_QUERY))
@@ -114,10 +115,11 @@ def _idempotency_key(request: Request) -> str | None:
     return parse_key(values[0]) if values else None
 
 
-async def _repair_attempts(deps: ApiDeps, session_id: str, parsed: TurnBody) -> int:
-    session = await deps.store.session(session_id)
+async def _repair_attempts(deps: ApiDeps, session: Session, parsed: TurnBody) -> int:
     if parsed.max_repair_attempts is not None:
         return parsed.max_repair_attempts
+    if parsed.output_schema_json is None:
+        return DEFAULT_REPAIR_ATTEMPTS
     return (await deps.store.agent(session.agent_id)).limits.max_repair_attempts
 
 
@@ -145,9 +147,9 @@ def _new_turn(session_id: str, key: str | None, parsed: TurnBody, repairs: int, 
     )
 
 
-async def _accepted_response(deps: ApiDeps, accepted: Accepted) -> Response:
+async def _accepted_response(deps: ApiDeps, accepted: Accepted, before: Session) -> Response:
     headers = {"Location": f"/v1/turns/{accepted.turn.id}", "Events-After": str(accepted.events_after)}
     if accepted.replayed:
         headers["Idempotent-Replayed"] = "true"
-    document = await read_turn(deps.store, accepted.turn)
+    document = await read_turn(deps.store, accepted.turn, before)
     return json_response(document, 200 if accepted.replayed else 202, headers)
