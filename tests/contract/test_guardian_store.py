@@ -168,6 +168,14 @@ def test_after_a_failed_batch_the_store_goes_on(store: GuardianStore) -> None:
     assert store.find_used(SESSION, "request-2", None).request == NOTHING
 
 
+def test_a_batch_that_cannot_even_be_written_leaves_the_store_usable(store: GuardianStore) -> None:
+    store.commit([hello()])
+    with pytest.raises(UnicodeEncodeError):
+        store.commit([step(2), replace(step(3), method="\ud800")])
+    store.commit([step(2)])
+    assert store.find_used(SESSION, "request-3", "nonce-3") == UsedBefore(None, False)
+
+
 def test_the_nonce_of_a_repeat_is_remembered(reopen: Reopen) -> None:
     reopen().commit([hello(), NonceRecord(SESSION, "repeat")])
     assert reopen().find_used(SESSION, "other", "repeat").nonce

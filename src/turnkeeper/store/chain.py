@@ -157,7 +157,8 @@ def _write(connection: sqlite3.Connection, batch: Sequence[Record]) -> None:
         connection.executemany(_CLOSE_TURN, _closed(steps))
         connection.executemany(_INSERT_FINDING, _findings(steps))
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:
+        # Whatever it was, the next batch must not find this one's transaction open.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
