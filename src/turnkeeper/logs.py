@@ -30,6 +30,7 @@ def setup_logging(level: LogLevel = "info", *, log_format: LogFormat = "auto", s
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
         structlog.processors.StackInfoRenderer(),
+        _event_first,
     ]
     finish: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(colors=out.isatty())]
@@ -48,6 +49,14 @@ def setup_logging(level: LogLevel = "info", *, log_format: LogFormat = "auto", s
     root.handlers[:] = [handler]
     # What libraries say at `info` is about themselves; their warnings are about us.
     root.setLevel(max(_LEVELS[level], logging.WARNING))
+
+
+def _event_first(
+    _logger: structlog.typing.WrappedLogger, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """A line begins with when, how bad and what."""
+    head = {name: event.pop(name) for name in ("at", "level", "event") if name in event}
+    return {**head, **event}
 
 
 def _unwrap(finish: list[structlog.typing.Processor]) -> list[structlog.typing.Processor]:

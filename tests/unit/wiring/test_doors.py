@@ -1,0 +1,133 @@
+"""One port, two products, and the door that has no port."""
+
+import asyncio
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from turnkeeper.acs import HANDSHAKE_METHOD, ObservedSession, build_client_hello
+from turnkeeper.clock import SystemClock, render_time
+from turnkeeper.datadir import DataDir
+from turnkeeper.guardian.calls import Door
+from turnkeeper.guardian.http import AsgiApp, Receive, Scope, Send
+from turnkeeper.guardian.pipeline import Guardian
+from turnkeeper.policy.engines.cel import CelEngine
+from turnkeeper.policy.shipped import default_rules
+from turnkeeper.store.chain import SqliteGuardianStore
+from turnkeeper.turns.payloads import METHODS_IMPLEMENTED
+from turnkeeper.turns.ports import GuardianUnreachable
+from turnkeeper.wiring.doors import InProcessLink, dispatch
+from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL, outside_keyring, platform_keyring, stored_keyring
+
+
+def named(name: str, called: list[str]) -> AsgiApp:
+    """An application that writes its name down."""
+
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        called.append(name)
+
+    return app
+
+
+async def nothing() -> MutableMapping[str, Any]:
+    """Nobody sends."""
+    return {}
+
+
+async def nowhere(_message: MutableMapping[str, Any]) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize(
+    ("scope", "wanted"),
+    [
+        ({"type": "http", "path": "/acs"}, "acs"),
+        ({"type": "http", "path": "/acs/"}, "api"),
+        ({"type": "http", "path": "/acsx"}, "api"),
+        ({"type": "http", "path": "/v1/turns"}, "api"),
+        ({"type": "lifespan"}, "api"),
+    ],
+)
+def test_a_request_goes_to_the_guardian_by_its_exact_path_alone(scope: dict[str, str], wanted: str) -> None:
+    """Everything else is the API's to answer."""
+    called: list[str] = []
+    app = dispatch(named("api", called), named("acs", called))
+    asyncio.run(app_call(app, scope))
+    assert called == [wanted]
+
+
+async def app_call(app: AsgiApp, scope: dict[str, str]) -> None:
+    """One call of an application."""
+    await app(scope, nothing, nowhere)
+
+
+def test_without_a_guardian_of_ours_the_path_is_the_apis() -> None:
+    """Which answers that there is no such endpoint."""
+    called: list[str] = []
+    asyncio.run(app_call(dispatch(named("api", called), None), {"type": "http", "path": "/acs"}))
+    assert called == ["api"]
+
+
+def test_the_link_in_process_carries_bytes_to_the_guardian_and_back(tmp_path: Path) -> None:
+    """Even a body that is no envelope is answered, never raised."""
+
+    async def main() -> bytes:
+        guardian, link = await started(tmp_path)
+        try:
+            return await link.exchange(b"{", timeout_ms=5_000)
+        finally:
+            await guardian.stop()
+
+    assert b"-32700" in asyncio.run(main())
+
+
+def test_the_link_in_process_gives_up_at_its_deadline(tmp_path: Path) -> None:
+    """As a cut connection would; the Guardian goes on by itself and can still be stopped."""
+
+    async def main() -> None:
+        guardian, link = await started(tmp_path)
+        try:
+            with pytest.raises(GuardianUnreachable, match="did not answer within 0 ms"):
+                await link.exchange(hello(tmp_path), timeout_ms=0)
+        finally:
+            await guardian.stop()
+
+    asyncio.run(main())
+
+
+def hello(folder: Path) -> bytes:
+    """A signed handshake, which takes a commit to answer."""
+    session_id = str(uuid4())
+    keyring = platform_keyring(DataDir(folder))
+    session = ObservedSession.open(agent_id="a", session_id=session_id, keyring=keyring, key_id=PLATFORM_LABEL)
+    return session.request(
+        HANDSHAKE_METHOD,
+        build_client_hello(methods=METHODS_IMPLEMENTED, transports=("http",)),
+        request_id=str(uuid4()),
+        timestamp=render_time(SystemClock().now()),
+        nonce=uuid4().hex,
+    )
+
+
+async def started(folder: Path) -> tuple[Guardian, InProcessLink]:
+    """A real Guardian and the link to it."""
+    data_dir = DataDir(folder)
+    data_dir.prepare()
+    guardian = Guardian(
+        store=SqliteGuardianStore(data_dir.guardian_database), engine=CelEngine(default_rules()), clock=SystemClock()
+    )
+    await guardian.start()
+    return guardian, InProcessLink(guardian, Door("in_process", platform_keyring(data_dir)))
+
+
+def test_the_key_of_our_own_sessions_is_in_no_keyring_that_outsiders_reach(tmp_path: Path) -> None:
+    """Two labels, two files, two doors."""
+    data_dir = DataDir(tmp_path)
+    data_dir.prepare()
+    assert stored_keyring(data_dir).key_ids == frozenset()
+    assert outside_keyring(data_dir).key_ids == {OUTSIDE_LABEL}
+    assert platform_keyring(data_dir).key_ids == {PLATFORM_LABEL}
+    assert stored_keyring(data_dir).key_ids == {OUTSIDE_LABEL, PLATFORM_LABEL}
