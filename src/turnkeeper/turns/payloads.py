@@ -4,6 +4,7 @@ Pure: values in, JSON text out. What a model wrote goes in as data and never as 
 have no canonical form travel as JSON text, so that no step is unsignable.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -133,7 +134,8 @@ def session_end(reason: SessionReason) -> str:
 
 def as_data(value: object) -> object:
     """The value, or its JSON text where some number in it is beyond what a signature can cover."""
-    return value if _signable(value) else orjson.dumps(value, default=str).decode()
+    # orjson has no integers beyond 64 bits.
+    return value if _signable(value) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _signable(value: object) -> bool:

@@ -1,0 +1,38 @@
+"""The bill of materials of an agent version."""
+
+from typing import cast
+
+from turnkeeper.acs import canonicalize, validator
+from turnkeeper.inspect.agbom import ModelComponent, ToolComponent, render_agbom
+
+MODEL = ModelComponent("stub", "any/model 1", {"temperature": 0.5})
+TOOLS = [ToolComponent("write_file", "filesystem.write"), ToolComponent("shell", "process.execute")]
+
+
+def agbom(*, tools: list[ToolComponent] = TOOLS, name: str = "Bookkeeper") -> dict[str, object]:
+    return render_agbom(agent_id="agt_1", agent_name=name, agent_version=3, model=MODEL, tools=tools)
+
+
+def test_the_snapshot_is_what_the_standard_asks_for() -> None:
+    validator("hooks/agbom-snapshot").check({"agbom": agbom(), "trigger": "session_start"})
+
+
+def test_the_same_agent_version_has_the_same_document_whatever_the_order_of_its_tools() -> None:
+    assert agbom() == agbom(tools=TOOLS[::-1])
+
+
+def test_the_hash_changes_with_what_the_agent_is_made_of() -> None:
+    assert agbom()["agbom_hash"] != agbom(tools=TOOLS[:1])["agbom_hash"]
+
+
+def test_every_component_is_named_once() -> None:
+    components = cast("list[dict[str, object]]", agbom()["components"])
+    assert [component["id"] for component in components] == [
+        "model:stub%2Fany%2Fmodel%201",
+        "tool:shell",
+        "tool:write_file",
+    ]
+
+
+def test_a_document_can_be_signed_as_it_is() -> None:
+    assert canonicalize(agbom())  # type: ignore[arg-type]
