@@ -2,9 +2,7 @@
 
 from alembic import context
 
-from turnkeeper.store.tables import metadata
-
-connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)
+# Without the tables' metadata: its naming convention would rename what a migration has named.
+context.configure(connection=context.config.attributes["connection"], transactional_ddl=True)
 with context.begin_transaction():
     context.run_migrations()
