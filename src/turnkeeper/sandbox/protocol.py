@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
+from math import isfinite
 from types import NoneType, UnionType
 from typing import ClassVar, Final, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -200,9 +201,15 @@ _TO_HARNESS: Final[dict[str, type[ToHarness]]] = {
 
 
 def render_frame(frame: Frame) -> bytes:
-    """The frame as one line, newline included. Raises `HarnessProtocolError` if it is over `MAX_FRAME_BYTES`."""
+    """The frame as one line, newline included.
+
+    Raises `HarnessProtocolError` for one over `MAX_FRAME_BYTES`, a number that is not finite or a lone surrogate.
+    """
     document = {"type": frame.type, **asdict(frame)}
-    line = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="strict")
+    try:
+        line = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError as error:
+        raise HarnessProtocolError(f"a {frame.type} frame cannot be written: {error}") from error
     if len(line) >= MAX_FRAME_BYTES:
         raise HarnessProtocolError(f"a {frame.type} frame of {len(line)} bytes is over {MAX_FRAME_BYTES}")
     return line + b"\n"
@@ -222,7 +229,7 @@ def _parse(line: bytes, known: Mapping[str, type[_FrameT]]) -> _FrameT:
     if len(line) > MAX_FRAME_BYTES:
         raise HarnessProtocolError(f"a frame of {len(line)} bytes is over {MAX_FRAME_BYTES}")
     try:
-        document: object = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_unique_members)
+        document = _load(line)
     except (ValueError, RecursionError) as error:
         raise HarnessProtocolError(f"a frame is not JSON: {str(error)[:200]}") from error
     if not isinstance(document, dict):
@@ -233,6 +240,20 @@ def _parse(line: bytes, known: Mapping[str, type[_FrameT]]) -> _FrameT:
     if frame_type is None:
         raise HarnessProtocolError(f"there is no frame of type {str(kind)[:40]!r} in this direction")
     return _build(members, frame_type, str(kind))
+
+
+def _load(line: bytes) -> object:
+    document: object = json.loads(
+        line.decode(),
+        parse_constant=_refuse_constant,
+        parse_float=_finite,
+        parse_int=_safe_integer,
+        object_pairs_hook=_unique_members,
+    )
+    if b"\\u" in line:
+        # A lone surrogate parses as JSON and breaks whoever encodes it later, so it stops here.
+        json.dumps(document, ensure_ascii=False).encode()
+    return document
 
 
 def _build(members: Mapping[str, object], target: type[_T], where: str) -> _T:
@@ -267,21 +288,10 @@ def _fits(value: object, hint: object, origin: object, arguments: tuple[object, 
     if origin is dict:
         return isinstance(value, dict)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_SAFE_INTEGER
+        return isinstance(value, int) and not isinstance(value, bool)
     if hint is str:
-        return isinstance(value, str) and _is_text(value)
-    if hint is bool:
-        return isinstance(value, bool)
-    return hint is NoneType and value is None
-
-
-def _is_text(value: str) -> bool:
-    # A lone surrogate parses as JSON and breaks whoever encodes it later, so it stops here.
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return isinstance(value, str)
+    return isinstance(value, bool) if hint is bool else hint is NoneType and value is None
 
 
 @cache
@@ -292,6 +302,20 @@ def _hints(target: type[object]) -> dict[str, object]:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError("a number is not finite")
+    return number
+
+
+def _safe_integer(text: str) -> int:
+    number = int(text)
+    if abs(number) > MAX_SAFE_INTEGER:
+        raise ValueError(f"an integer is beyond {MAX_SAFE_INTEGER}")
+    return number
 
 
 def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -231,3 +231,18 @@ def test_an_error_text_repeats_little_of_a_hostile_line() -> None:
 def _read_or_refuse(parse: Callable[[bytes], object], line: bytes) -> None:
     with contextlib.suppress(HarnessProtocolError):
         parse(line)
+
+
+@pytest.mark.parametrize("member", ['{"a":1e999}', '{"a":"\\ud800"}', '{"\\udfff":1}', '{"a":[9007199254740992]}'])
+def test_a_reported_usage_cannot_carry_what_breaks_whoever_writes_it_down(member: str) -> None:
+    report = '{"type":"report","status":"completed","stop_reason":"end_turn","text":"","result":null,'
+    line = f'{report}"result_error":null,"usage":{member},"duration_ms":1}}'
+    with pytest.raises(HarnessProtocolError, match="not JSON"):
+        parse_from_harness(line.encode())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800"])
+def test_a_frame_that_cannot_be_written_is_a_protocol_error(value: object) -> None:
+    frame = Start("trn_1", 1, "", "", "m", "/run/gateway/gateway.sock", params={"temperature": value})
+    with pytest.raises(HarnessProtocolError, match="cannot be written"):
+        render_frame(frame)
