@@ -41,7 +41,8 @@ check: $(DEV) ## lint, format, types, import rules, unit tests
 	$(BIN)/python -m pytest --quiet tests/unit
 
 bench: $(DEV) ## measure the hot paths on this machine
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks.guardian
+	@$(BIN)/python -m benchmarks.turns
 
 venv: $(DEV) ## .venv with everything a developer needs
 
