@@ -10,14 +10,29 @@ from typing import Final, cast
 
 from turnkeeper.acs import hook_name
 
-FACT_NAMES: Final = ("step", "payload", "tool", "args", "turn", "session", "agent", "environment")
+FACT_NAMES: Final = (
+    "step",
+    "payload",
+    "tool",
+    "args",
+    "turn",
+    "session",
+    "agent",
+    "environment",
+    "provenance",
+    "intent",
+    "approval",
+)
+NEVER_TAINTED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
     """The turn that is open in the session; `id` is empty and the counts are 0 where none is.
 
-    Both counts include the step being decided. `denied` says that the turn's own turnStart was denied.
+    `steps` and `tool_calls` include the step being decided; `denials` and `deferrals` are those answered before it.
+    `denied` says that the turn's own turnStart was denied, `taint_step` names the earliest step that carried data of
+    untrusted origin, this one included.
     """
 
     id: str = ""
@@ -25,16 +40,67 @@ class TurnFacts:
     denied: bool = False
     steps: int = 0
     tool_calls: int = 0
+    tainted: bool = False
+    taint_step: str = ""
+    denials: int = 0
+    deferrals: int = 0
+    parent_id: str = ""
+    triggered_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """The session so far; the counts include the step being decided."""
+    """The session so far, counted as a turn is; `turns_since_taint` is -1 where nothing tainted it."""
 
     id: str
     steps: int = 0
     tool_calls: int = 0
     turns: int = 0
+    tainted: bool = False
+    taint_step: str = ""
+    turns_since_taint: int = NEVER_TAINTED
+    denials: int = 0
+    deferrals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceFacts:
+    """Where the step's own data comes from. `trust` is what the Guardian derived, the lowest of all; "" without data.
+
+    One of `trusted`, `unknown`, `untrusted`. Each list holds distinct values.
+    """
+
+    ids: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    trust: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One thing an intent permits. An empty member permits any; `resource` is a URI, whose last `*` matches a rest."""
+
+    tool: str = ""
+    operation: str = ""
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentFacts:
+    """What the session is for, extensions granted included. Without `capabilities` nothing was declared."""
+
+    raw: str = ""
+    capabilities: tuple[Capability, ...] = ()
+    scope_mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalFacts:
+    """The approval that this very step was granted before; `by` names the approver, `scope` what for."""
+
+    granted: bool = False
+    by: str = ""
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +114,9 @@ class Facts:
     session: SessionFacts
     turn: TurnFacts = TurnFacts()
     environment: str = ""
+    provenance: ProvenanceFacts = ProvenanceFacts()
+    intent: IntentFacts = IntentFacts()
+    approval: ApprovalFacts = ApprovalFacts()
 
     @property
     def hook(self) -> str:
@@ -66,21 +135,22 @@ class Facts:
             "payload": self.payload,
             "tool": {"name": self.tool_name or "", "provider": _text(self.payload.get("tool"), "provider") or ""},
             "args": self._argument_values(),
-            "turn": {
-                "id": self.turn.id,
-                "open": self.turn.open,
-                "denied": self.turn.denied,
-                "steps": self.turn.steps,
-                "tool_calls": self.turn.tool_calls,
-            },
-            "session": {
-                "id": self.session.id,
-                "steps": self.session.steps,
-                "tool_calls": self.session.tool_calls,
-                "turns": self.session.turns,
-            },
+            "turn": _members(self.turn),
+            "session": _members(self.session),
             "agent": {"id": self.agent_id},
             "environment": self.environment,
+            "provenance": {
+                "ids": list(self.provenance.ids),
+                "origins": list(self.provenance.origins),
+                "sources": list(self.provenance.sources),
+                "trust": self.provenance.trust,
+            },
+            "intent": {
+                "raw": self.intent.raw,
+                "capabilities": [_members(capability) for capability in self.intent.capabilities],
+                "scope_mode": self.intent.scope_mode,
+            },
+            "approval": _members(self.approval),
         }
 
     def _argument_values(self) -> dict[str, object]:
@@ -93,6 +163,10 @@ class Facts:
             for name, argument in given.items()
             if isinstance(argument, dict)
         }
+
+
+def _members(part: TurnFacts | SessionFacts | Capability | ApprovalFacts) -> dict[str, object]:
+    return {name: getattr(part, name) for name in part.__slots__}
 
 
 def _text(value: object, name: str) -> str | None:
