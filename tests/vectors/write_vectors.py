@@ -21,8 +21,20 @@ def main(source: Path) -> None:
     _write("jcs", _jcs(_read(source, "jcs")))
     _write("timestamps", _timestamps(_read(source, "timestamps")))
     _write("handshake", {"cases": list(_handshakes(_read(source, "handshake")))})
+    _write("modify-composition", _modifications(_read(source, "modify-composition")))
     names = ("permitted_dispositions", "writes_context_entry", "error_codes", "profiles", "signature_algorithms")
     _write("tables", {name: tables[name] for name in names})
+
+
+def _modifications(composition: dict[str, Any]) -> dict[str, Any]:
+    lists = ("adapter_root_cases", "payload_root_cases")
+    return {
+        name: [
+            {"modifications": case["modifications"], "expected": "VALID" if case["expected"] == "VALID" else "REFUSED"}
+            for case in composition[name]
+        ]
+        for name in lists
+    }
 
 
 def _hmac(crypto: dict[str, Any]) -> dict[str, Any]:

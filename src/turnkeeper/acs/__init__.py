@@ -37,6 +37,13 @@ from turnkeeper.acs.handshake import (
 )
 from turnkeeper.acs.hooks import HANDSHAKE_METHOD, METHODS, PING_METHOD, HookSpec, hook_name, hook_spec
 from turnkeeper.acs.keys import Keyring, KeyUnknown, SecretTooShort, SessionKey, read_secret
+from turnkeeper.acs.modifications import (
+    ModificationsInapplicable,
+    ModificationsRejected,
+    apply_modifications,
+    check_modifications,
+    merge_modifications,
+)
 from turnkeeper.acs.observed import Answer, ObservedSession, Recorded, Refusal, Verdict
 from turnkeeper.acs.replay import ReplayDetected, ReplayMemoryFull, ReplayWindow, TimestampOutOfWindow, check_window
 from turnkeeper.acs.schemas import (
@@ -99,6 +106,8 @@ __all__ = [
     "KeyMatch",
     "KeyUnknown",
     "Keyring",
+    "ModificationsInapplicable",
+    "ModificationsRejected",
     "ObservedSession",
     "PolicyReference",
     "Recorded",
@@ -121,18 +130,21 @@ __all__ = [
     "Validator",
     "Verdict",
     "Violation",
+    "apply_modifications",
     "build_client_hello",
     "build_error",
     "build_request",
     "build_result",
     "canonicalize",
     "canonicalize_safe",
+    "check_modifications",
     "check_window",
     "entry_hash",
     "hook_name",
     "hook_spec",
     "link",
     "member_slices",
+    "merge_modifications",
     "minify",
     "negotiate",
     "parse_object",
