@@ -3,10 +3,31 @@
 An engine is trusted to decide, not to be well: whoever calls it treats anything it raises as DENY.
 """
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from turnkeeper.acs import Decision, PolicyReference
 from turnkeeper.policy.facts import Facts
+from turnkeeper.policy.rules import Rule
+
+
+class RuleOutcome(StrEnum):
+    """What became of a rule at one step."""
+
+    OTHER_HOOK = "other_hook"
+    OTHER_TOOL = "other_tool"
+    FALSE = "condition_false"
+    HOLDS = "holds"
+    FAILED = "condition_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTrace:
+    """A rule and how it looked at a step."""
+
+    rule: Rule
+    outcome: RuleOutcome
 
 
 class PolicyEngine(Protocol):

@@ -105,7 +105,11 @@ class ApprovalFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One step and what stands around it. `environment` is empty where the client names none."""
+    """One step and what stands around it. `environment` is empty where the client names none.
+
+    `called` is the tool call inside a wrapped message, in the members of a toolCallRequest; `tool` and `args` are read
+    from it where there is one.
+    """
 
     method: str
     step_id: str
@@ -117,6 +121,7 @@ class Facts:
     provenance: ProvenanceFacts = ProvenanceFacts()
     intent: IntentFacts = IntentFacts()
     approval: ApprovalFacts = ApprovalFacts()
+    called: Mapping[str, object] | None = None
 
     @property
     def hook(self) -> str:
@@ -126,14 +131,14 @@ class Facts:
     @property
     def tool_name(self) -> str | None:
         """The tool that the step is about; None where it is about none."""
-        return _text(self.payload.get("tool"), "name")
+        return _text(self._call.get("tool"), "name")
 
     def to_variables(self) -> dict[str, object]:
         """The facts as plain values, by the names that rules use."""
         return {
             "step": {"method": self.method, "hook": self.hook, "id": self.step_id},
             "payload": self.payload,
-            "tool": {"name": self.tool_name or "", "provider": _text(self.payload.get("tool"), "provider") or ""},
+            "tool": {"name": self.tool_name or "", "provider": _text(self._call.get("tool"), "provider") or ""},
             "args": self._argument_values(),
             "turn": _members(self.turn),
             "session": _members(self.session),
@@ -153,8 +158,12 @@ class Facts:
             "approval": _members(self.approval),
         }
 
+    @property
+    def _call(self) -> Mapping[str, object]:
+        return self.payload if self.called is None else self.called
+
     def _argument_values(self) -> dict[str, object]:
-        arguments = self.payload.get("arguments")
+        arguments = self._call.get("arguments")
         if not isinstance(arguments, dict):
             return {}
         given = cast("dict[str, object]", arguments)

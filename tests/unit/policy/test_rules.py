@@ -79,13 +79,6 @@ def test_what_is_wrong_is_named_by_its_path(text: str, path: str) -> None:
     assert rejected(text).detail["path"] == path
 
 
-@pytest.mark.parametrize("decision", ["modify", "ask", "defer"])
-def test_a_decision_that_is_not_built_yet_is_refused_as_such(decision: str) -> None:
-    error = rejected(HEAD + f"  - {{id: a, decision: {decision}, reasoning: Because.}}")
-    assert error.error_code == "not_supported_yet"
-    assert error.detail["path"] == "rules[0].decision"
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,8 +1,8 @@
 """The built-in rules with conditions in CEL, the Common Expression Language, evaluated in process.
 
-Answers for one decision per step: rules are filtered by hook and tool first, and what is left shares one activation.
-The conditions left are first asked together (`a || b || c`): where none holds, which is the common case, one
-evaluation has shown it. Where one holds or fails, each is asked alone, so that the decision names its rule.
+Answers for one decision per step: rules are filtered by hook and tool first, then by what `policy.native` can settle,
+and what is left shares one activation. Many conditions left are first asked together (`a || b || c`): where none holds,
+which is the common case, one evaluation has shown it. Else each is asked alone, so that the decision names its rule.
 Bounded: a comprehension ends after the runtime's iteration budget (10,000), `matches` is linear (RE2), recursion in
 an expression is limited. Must never read an error as "the rule does not match": an absent member is an error, so
 conditions ask `has(...)` first.
@@ -17,13 +17,20 @@ from typing import Final
 
 from cel_expr_python import cel
 
-from turnkeeper.acs import Decision, PolicyReference
-from turnkeeper.policy.composition import compose
+from turnkeeper.acs import Decision, Disposition, ModificationsInapplicable, PolicyReference, apply_modifications
+from turnkeeper.policy.composition import EVALUATION_FAILED, compose
+from turnkeeper.policy.details import WRAPPED_HOOK, is_wrapped
+from turnkeeper.policy.engine import RuleOutcome, RuleTrace
 from turnkeeper.policy.facts import FACT_NAMES, Facts
+from turnkeeper.policy.native import NativeCondition, native_condition
 from turnkeeper.policy.rules import PolicyRejected, Rule, RuleSet
 
 MAX_REMEMBERED_SELECTIONS: Final = 256
 MAX_REMEMBERED_NAME_CHARACTERS: Final = 128
+# Fewer than that are asked one by one: a joint expression has to be compiled for each choice of them.
+ASKED_TOGETHER: Final = 4
+
+_INAPPLICABLE = "A rule of the policy changes what this step does not have, so it is denied."
 
 _BOOLEAN_OR_DYNAMIC = ("BOOL", "DYN")
 _TEXT_FACTS = frozenset({"environment"})
@@ -34,6 +41,7 @@ class _Compiled:
     rule: Rule
     tools: re.Pattern[str] | None
     condition: cel.Expression | None
+    native: NativeCondition | None
 
 
 class CelEngine:
@@ -53,29 +61,67 @@ class CelEngine:
 
     def evaluate(self, facts: Facts) -> Decision:
         """The policy's word on one step."""
-        tool = facts.tool_name
-        long = tool is not None and len(tool) > MAX_REMEMBERED_NAME_CHARACTERS
-        unconditional, conditional = (self._select if long else self._remembered)(facts.hook, tool)
-        if not conditional:
-            return compose(self._rules, unconditional, ())
-        return self._evaluate_conditions(facts, unconditional, conditional)
+        tool, hook = facts.tool_name, facts.hook
+        long = len(tool or "") > MAX_REMEMBERED_NAME_CHARACTERS or len(hook) > MAX_REMEMBERED_NAME_CHARACTERS
+        matched, conditional = (self._select if long else self._remembered)(hook, tool)
+        failed: Sequence[Rule] = ()
+        if conditional:
+            held, failed = self._evaluate_conditions(facts, conditional)
+            matched = (*matched, *held)
+        decision = compose(self._rules, matched, failed, approved=facts.approval.granted)
+        return self._applicable(facts, decision) if decision.modifications is not None else decision
 
-    def _evaluate_conditions(
-        self, facts: Facts, unconditional: Sequence[Rule], conditional: tuple[int, ...]
-    ) -> Decision:
+    def explain(self, facts: Facts) -> tuple[RuleTrace, ...]:
+        """How each rule looked at one step, in the order of the policy."""
         activation = self._environment.Activation(facts.to_variables())
-        if len(conditional) > 1 and _truth(self._any_of(conditional), activation) is False:
-            return compose(self._rules, unconditional, ())
-        matched, failed = list(unconditional), list[Rule]()
+        return tuple(_trace(compiled, facts, activation) for compiled in self._compiled)
+
+    def is_native(self, rule_id: str) -> bool:
+        """Whether the rule is decided without the CEL runtime in every case."""
+        compiled = next(compiled for compiled in self._compiled if compiled.rule.id == rule_id)
+        return compiled.condition is None or (compiled.native is not None and compiled.native.complete)
+
+    def _evaluate_conditions(self, facts: Facts, conditional: tuple[int, ...]) -> tuple[list[Rule], list[Rule]]:
+        held, failed, pending = list[Rule](), list[Rule](), list[int]()
         for index in conditional:
+            compiled = self._compiled[index]
+            native = compiled.native
+            truth = native.test(facts) if native is not None else None
+            if truth is False:
+                continue
+            if native is None or not native.complete:
+                pending.append(index)
+            else:
+                (failed if truth is None else held).append(compiled.rule)
+        if pending:
+            self._evaluate_in_cel(facts, tuple(pending), held, failed)
+        return held, failed
+
+    def _evaluate_in_cel(self, facts: Facts, pending: tuple[int, ...], held: list[Rule], failed: list[Rule]) -> None:
+        activation = self._environment.Activation(facts.to_variables())
+        if len(pending) >= ASKED_TOGETHER and _truth(self._any_of(pending), activation) is False:
+            return
+        for index in pending:
             truth = _truth(self._compiled[index].condition, activation)
             if truth is not False:
-                (failed if truth is None else matched).append(self._compiled[index].rule)
-        return compose(self._rules, matched, failed)
+                (failed if truth is None else held).append(self._compiled[index].rule)
+
+    def _applicable(self, facts: Facts, decision: Decision) -> Decision:
+        try:
+            apply_modifications(facts.payload, decision.modifications or {})
+        except ModificationsInapplicable:
+            return Decision(
+                Disposition.DENY, _INAPPLICABLE, (EVALUATION_FAILED, *decision.reason_codes), decision.policy_references
+            )
+        return decision
 
     def _select(self, hook: str, tool: str | None) -> tuple[tuple[Rule, ...], tuple[int, ...]]:
         """The rules that hold without a condition, and the indexes of those that have one."""
-        found = [index for index, compiled in enumerate(self._compiled) if _concerns(compiled, hook, tool)]
+        found = [
+            index
+            for index, compiled in enumerate(self._compiled)
+            if _concerns_hook(compiled.rule, hook) and _concerns_tool(compiled, tool)
+        ]
         unconditional = tuple(self._compiled[index].rule for index in found if self._compiled[index].condition is None)
         return unconditional, tuple(index for index in found if self._compiled[index].condition is not None)
 
@@ -89,7 +135,9 @@ class CelEngine:
 
     def _compile(self, index: int, rule: Rule) -> _Compiled:
         tools = "|".join(fnmatch.translate(pattern) for pattern in rule.tools)
-        return _Compiled(rule, re.compile(tools) if tools else None, self._condition(index, rule))
+        condition = self._condition(index, rule)
+        native = native_condition(rule.when) if rule.when is not None else None
+        return _Compiled(rule, re.compile(tools) if tools else None, condition, native)
 
     def _condition(self, index: int, rule: Rule) -> cel.Expression | None:
         if rule.when is None:
@@ -113,12 +161,28 @@ def _type_of(name: str) -> cel.Type:
     return cel.Type.STRING if name in _TEXT_FACTS else cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
 
 
-def _concerns(compiled: _Compiled, hook: str, tool: str | None) -> bool:
-    if compiled.rule.hooks and hook not in compiled.rule.hooks:
-        return False
+def _concerns_hook(rule: Rule, hook: str) -> bool:
+    if not rule.hooks or hook in rule.hooks:
+        return True
+    return WRAPPED_HOOK in rule.hooks and is_wrapped(hook)
+
+
+def _concerns_tool(compiled: _Compiled, tool: str | None) -> bool:
     if compiled.tools is None:
         return True
     return tool is not None and compiled.tools.match(tool) is not None
+
+
+def _trace(compiled: _Compiled, facts: Facts, activation: cel.Activation) -> RuleTrace:
+    if not _concerns_hook(compiled.rule, facts.hook):
+        outcome = RuleOutcome.OTHER_HOOK
+    elif not _concerns_tool(compiled, facts.tool_name):
+        outcome = RuleOutcome.OTHER_TOOL
+    elif (truth := _truth(compiled.condition, activation)) is None:
+        outcome = RuleOutcome.FAILED
+    else:
+        outcome = RuleOutcome.HOLDS if truth else RuleOutcome.FALSE
+    return RuleTrace(compiled.rule, outcome)
 
 
 def _truth(condition: cel.Expression | None, activation: cel.Activation) -> bool | None:
