@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from turnkeeper.acs import hook_name
+from turnkeeper.policy.intent import Capability, IntentFacts, IntentMatch, match_intent
 
 FACT_NAMES: Final = (
     "step",
@@ -24,6 +25,8 @@ FACT_NAMES: Final = (
     "approval",
 )
 NEVER_TAINTED: Final = -1
+
+_NO_INTENT = IntentFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +80,6 @@ class ProvenanceFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Capability:
-    """One thing an intent permits. An empty member permits any; `resource` is a URI, whose last `*` matches a rest."""
-
-    tool: str = ""
-    operation: str = ""
-    resource: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class IntentFacts:
-    """What the session is for, extensions granted included. Without `capabilities` nothing was declared."""
-
-    raw: str = ""
-    capabilities: tuple[Capability, ...] = ()
-    scope_mode: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ApprovalFacts:
     """The approval that this very step was granted before; `by` names the approver, `scope` what for."""
 
@@ -119,7 +104,7 @@ class Facts:
     turn: TurnFacts = TurnFacts()
     environment: str = ""
     provenance: ProvenanceFacts = ProvenanceFacts()
-    intent: IntentFacts = IntentFacts()
+    intent: IntentFacts = _NO_INTENT
     approval: ApprovalFacts = ApprovalFacts()
     called: Mapping[str, object] | None = None
 
@@ -129,16 +114,22 @@ class Facts:
         return hook_name(self.method)
 
     @property
+    def intent_match(self) -> IntentMatch:
+        """How a tool call stands to the session's intent; any other step is not covered."""
+        is_call = self.called is not None or self.hook == "toolCallRequest"
+        return match_intent(self.intent, self.call) if is_call else IntentMatch()
+
+    @property
     def tool_name(self) -> str | None:
         """The tool that the step is about; None where it is about none."""
-        return _text(self._call.get("tool"), "name")
+        return _text(self.call.get("tool"), "name")
 
     def to_variables(self) -> dict[str, object]:
         """The facts as plain values, by the names that rules use."""
         return {
             "step": {"method": self.method, "hook": self.hook, "id": self.step_id},
             "payload": self.payload,
-            "tool": {"name": self.tool_name or "", "provider": _text(self._call.get("tool"), "provider") or ""},
+            "tool": {"name": self.tool_name or "", "provider": _text(self.call.get("tool"), "provider") or ""},
             "args": self._argument_values(),
             "turn": _members(self.turn),
             "session": _members(self.session),
@@ -150,20 +141,30 @@ class Facts:
                 "sources": list(self.provenance.sources),
                 "trust": self.provenance.trust,
             },
-            "intent": {
-                "raw": self.intent.raw,
-                "capabilities": [_members(capability) for capability in self.intent.capabilities],
-                "scope_mode": self.intent.scope_mode,
-            },
+            "intent": self._intent_members(),
             "approval": _members(self.approval),
         }
 
     @property
-    def _call(self) -> Mapping[str, object]:
+    def call(self) -> Mapping[str, object]:
+        """Where a tool call's members stand: in the payload, or in the call inside a wrapped message."""
         return self.payload if self.called is None else self.called
 
+    def _intent_members(self) -> dict[str, object]:
+        match = self.intent_match if self.intent.declared else IntentMatch()
+        return {
+            "raw": self.intent.raw,
+            "capabilities": [_members(capability) for capability in self.intent.capabilities],
+            "scope_mode": self.intent.scope_mode,
+            "declared": self.intent.declared,
+            "covered": match.covered,
+            "covers_tool": match.covers_tool,
+            "unclear": match.unclear,
+            "resources": list(match.resources),
+        }
+
     def _argument_values(self) -> dict[str, object]:
-        arguments = self._call.get("arguments")
+        arguments = self.call.get("arguments")
         if not isinstance(arguments, dict):
             return {}
         given = cast("dict[str, object]", arguments)

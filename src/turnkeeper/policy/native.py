@@ -372,7 +372,7 @@ def _constant(value: object) -> _Term:
 
 
 def _argument(facts: Facts, name: str) -> object:
-    arguments = facts.payload.get("arguments")
+    arguments = facts.call.get("arguments")
     argument = cast("dict[str, object]", arguments).get(name) if isinstance(arguments, dict) else None
     return cast("dict[str, object]", argument).get("value") if isinstance(argument, dict) else _MISSING
 
@@ -396,4 +396,11 @@ _FACTS: dict[str, _Term] = {
     "environment": _Term("str", attrgetter("environment")),
     "provenance.trust": _Term("str", attrgetter("provenance.trust")),
     "intent.scope_mode": _Term("str", attrgetter("intent.scope_mode")),
+    "intent.declared": _Term("bool", attrgetter("intent.declared")),
+    **{
+        f"intent.{name}": _Term(
+            "bool", lambda facts, name=name: facts.intent.declared and getattr(facts.intent_match, name)
+        )
+        for name in ("covered", "covers_tool", "unclear")
+    },
 }

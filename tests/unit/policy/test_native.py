@@ -147,3 +147,11 @@ def test_a_text_that_looks_like_code_is_no_code() -> None:
 def test_every_condition_of_the_shipped_policy_has_at_least_a_guard() -> None:
     rules = default_rules().rules
     assert [rule.id for rule in rules if rule.when and native_condition(rule.when) is None] == []
+
+
+def test_the_arguments_of_a_wrapped_call_are_read_where_cel_reads_them() -> None:
+    call = {"tool": {"name": "shell"}, "arguments": {"command": {"value": "ls"}}}
+    wrapped = Facts("protocols/MCP/tools/call", "s", {"params": {}}, "a", SessionFacts(SESSION_ID), called=call)
+    native = native_condition('args.command == "ls" && tool.name == "shell"')
+    assert native is not None
+    assert native.test(wrapped) is by_cel('args.command == "ls" && tool.name == "shell"', wrapped) is True
