@@ -47,7 +47,13 @@ class ContextEntry:
     provenance_summary: Mapping[str, object] | None = None
 
     @classmethod
-    def for_request(cls, request: RequestEnvelope, *, turn_id: str | None = None) -> "ContextEntry":
+    def for_request(
+        cls,
+        request: RequestEnvelope,
+        *,
+        turn_id: str | None = None,
+        provenance_summary: Mapping[str, object] | None = None,
+    ) -> "ContextEntry":
         """The entry of a step: both ids are its request_id, the time is the request's own.
 
         So the chain can be computed again from the traffic alone. `turn_id` is the turn the step was counted in.
@@ -59,6 +65,7 @@ class ContextEntry:
             request_hash=request_hash(request.params),
             timestamp=request.timestamp,
             turn_id=turn_id,
+            provenance_summary=provenance_summary,
         )
 
     def to_document(self) -> dict[str, object]:

@@ -18,6 +18,7 @@ from turnkeeper.acs import (
     HANDSHAKE_METHOD,
     ChainBroken,
     ContextEntry,
+    Disposition,
     JsonObject,
     JsonRejected,
     Keyring,
@@ -33,7 +34,8 @@ from turnkeeper.acs import (
     verify_response,
 )
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow
-from turnkeeper.guardian.windows import SESSION_END, TURN_END, Conduct, Placement, TurnWindow, place
+from turnkeeper.guardian.provenance import step_summary
+from turnkeeper.guardian.windows import SESSION_END, TURN_END, Conduct, Placement, TurnWindow, deferred_after, place
 
 _HASHES: Final = frozenset({"entry_hash", "previous_hash"})
 _CONDUCT: Mapping[Conduct, str] = {
@@ -45,6 +47,9 @@ _CONDUCT: Mapping[Conduct, str] = {
     Conduct.TURN_MISMATCH: "ends a turn that is not open",
     Conduct.STEP_COUNT_MISMATCH: "states another step_count than the chain has",
     Conduct.TOOL_CALL_COUNT_MISMATCH: "states another tool_call_count than the chain has",
+    Conduct.DENIED_AFTER_ALLOW: "ends a turn as denied at its start, which was allowed",
+    Conduct.COMPLETED_AFTER_DENY: "ends a turn as completed whose start was denied",
+    Conduct.DEFERRED_WITHOUT_DEFER: "ends a turn as deferred in which nothing was",
 }
 
 
@@ -120,6 +125,9 @@ class SessionAuditor:
         self._window: TurnWindow | None = None
         self._turns: list[TurnAudit] = []
         self._turns_known = True
+        self._deferred_turns: Mapping[str, TurnWindow] = {}
+        self._opened = 0
+        self._summarized = False
 
     def take(self, row: AuditRow) -> None:
         """Audits the next row."""
@@ -146,11 +154,13 @@ class SessionAuditor:
         """The session's state after its last row; reports heads that were witnessed and do not occur."""
         for head in sorted(self._unseen_heads):
             self._break("witnessed_head_missing", f"the witnessed head {head} is not in the chain", row=0)
-        if self._window is not None and self._turns_known and not self._closed:
-            self._notice("turn_open", f"the turn {self._window.turn_id} has no turnEnd yet", row=0)
         turns = [*self._turns]
-        if self._window is not None:
-            turns.append(TurnAudit(self._window.turn_id, None, self._window.steps, self._window.tool_calls))
+        window = self._window
+        while window is not None:
+            if self._turns_known and not self._closed:
+                self._notice("turn_open", f"the turn {window.turn_id} has no turnEnd yet", row=0)
+            turns.append(TurnAudit(window.turn_id, None, window.steps, window.tool_calls))
+            window = window.outer
         return SessionAudit(self._session_id, self._rows, self._entries, self._head, self._closed, tuple(turns))
 
     def _check_numbering(self, row: AuditRow) -> None:
@@ -256,11 +266,14 @@ class SessionAuditor:
         spec = hook_spec(envelope.method)
         if spec is None or not self._is_payload_valid(envelope, spec.schema):
             return
-        placement = place(self._window, self._opened_turns(), envelope, in_turn=spec.in_turn)
+        placement = place(self._window, self._opened, envelope, in_turn=spec.in_turn, deferred=self._deferred_turns)
         decision = _decision(answer)
         if decision is not None and decision not in spec.permitted:
             self._break("disposition_not_permitted", f"{envelope.method} was answered with {decision}")
-        self._window = placement.decided(denied=decision == "deny").window
+        placement = placement.decided(_disposition(decision))
+        self._window = placement.window
+        self._opened += placement.opened
+        self._deferred_turns = deferred_after(self._deferred_turns, placement, envelope)
         self._closed = self._closed or envelope.method == SESSION_END
         if not self._turns_known:
             return
@@ -280,7 +293,13 @@ class SessionAuditor:
 
     def _check_entry(self, row: AuditRow, envelope: RequestEnvelope, placement: Placement) -> None:
         entry = row.entry or {}
-        expected = ContextEntry.for_request(envelope, turn_id=placement.turn_id).to_document()
+        # Entries of an older program have no summary; once a session has one, none may be without.
+        self._summarized = self._summarized or "provenance_summary" in entry
+        expected = ContextEntry.for_request(
+            envelope,
+            turn_id=placement.turn_id,
+            provenance_summary=step_summary(envelope) if self._summarized else None,
+        ).to_document()
         stated = {name: value for name, value in entry.items() if name not in _HASHES}
         for name in sorted(expected.keys() | stated.keys()):
             if expected.get(name) != stated.get(name):
@@ -296,9 +315,6 @@ class SessionAuditor:
         missing = set(placement.reason_codes).difference(_reason_codes(answer))
         if answer is not None and missing:
             self._break("answer_disagrees", f"the answer does not say {', '.join(sorted(missing))}")
-
-    def _opened_turns(self) -> int:
-        return len(self._turns) + (self._window is not None)
 
     def _break(self, code: str, message: str, *, row: int | None = None) -> None:
         self._found(code, Severity.BREAK, message, row)
@@ -317,6 +333,12 @@ def _result(answer: JsonObject | None) -> Mapping[str, object]:
 
 def _decision(answer: JsonObject | None) -> object:
     return _result(answer).get("decision")
+
+
+def _disposition(decision: object) -> Disposition:
+    # A step whose answer was erased counts as let through; the erasure itself is reported.
+    known = isinstance(decision, str) and decision in set(Disposition)
+    return Disposition(decision) if known else Disposition.ALLOW
 
 
 def _reason_codes(answer: JsonObject | None) -> Iterator[str]:

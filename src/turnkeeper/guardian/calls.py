@@ -27,31 +27,18 @@ from turnkeeper.acs import (
     hook_spec,
     parse_strict,
     rpc_id_of,
+    schema_paths,
     validator,
     verify_request,
 )
 from turnkeeper.acs.envelope import JSONRPC_VERSION
 from turnkeeper.acs.handshake import HTTP_TRANSPORTS, STDIO_TRANSPORTS
 from turnkeeper.clock import epoch_ms
+from turnkeeper.guardian.ports import PROVENANCE_PROFILE
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS
 
-OFFERED_METHODS: Final = frozenset(
-    {
-        "steps/sessionStart",
-        "steps/agentTrigger",
-        "steps/turnStart",
-        "steps/userMessage",
-        "steps/toolCallRequest",
-        "steps/toolCallResult",
-        "steps/agentResponse",
-        "steps/turnEnd",
-        "steps/subagentStart",
-        "steps/sessionEnd",
-        "agbom/snapshot",
-        PING_METHOD,
-    }
-)
-"""What this Guardian evaluates."""
+OFFERED_METHODS: Final = frozenset(METHODS)
+"""What this Guardian evaluates, beside every MCP method that a client declares: all that ACS defines."""
 
 _TRANSPORTS = {
     "http": HTTP_TRANSPORTS,
@@ -90,6 +77,12 @@ class Call:
         return epoch_ms(self.received)
 
     @property
+    def reference(self) -> str | None:
+        """The request of the same session that a payload refers to."""
+        found = self.envelope.payload.get("request_id_ref")
+        return found if isinstance(found, str) else None
+
+    @property
     def audit_only(self) -> bool:
         """Whether the step reports what has happened and is never denied."""
         return self.spec is not None and self.spec.audit_only
@@ -118,9 +111,18 @@ _SCHEMAS = ("request-envelope", "response-envelope", "handshake/client-hello", "
 
 def warm_up() -> None:
     """Compiles every schema that a request may need, so that none waits for it."""
-    for name in (*_SCHEMAS, *(METHODS[method].schema for method in OFFERED_METHODS)):
-        if name is not None:
-            validator(name)
+    for name in _SCHEMAS:
+        validator(name)
+    for spec in METHODS.values():
+        if spec.schema is not None:
+            validator(spec.schema)
+            validator(payload_schema(spec.schema, strict=True))
+
+
+def payload_schema(schema: str, *, strict: bool) -> str:
+    """The schema that a payload has to obey: its strict variant, where it has one, in a session that is `strict`."""
+    variant = f"{schema}.{PROVENANCE_PROFILE}"
+    return variant if strict and f"{variant}.json" in schema_paths() else schema
 
 
 def read_call(body: bytes, door: Door, received: datetime, limits: JsonLimits) -> Call | Ping:
@@ -213,16 +215,8 @@ def _spec(envelope: RequestEnvelope, key: SessionKey) -> HookSpec | None:
     spec = hook_spec(method)
     if spec is None:
         error = AcsError(AcsErrorCode.METHOD_NOT_FOUND, "method_unknown", "ACS defines no method of this name")
-    elif method not in OFFERED_METHODS:
-        error = AcsError(
-            AcsErrorCode.CAPABILITY_NOT_NEGOTIATED,
-            "method_not_offered",
-            "this Guardian does not evaluate the method",
-            {"method": method},
-        )
-    else:
-        return spec
-    raise CallRefused(error, envelope.id, key)
+        raise CallRefused(error, envelope.id, key)
+    return spec
 
 
 def _invalid(reason: str, message: str) -> AcsError:

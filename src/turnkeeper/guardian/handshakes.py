@@ -6,9 +6,11 @@ renegotiation. Pure.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from itertools import islice
+from typing import Final, cast
 
 import orjson
 
@@ -21,11 +23,20 @@ from turnkeeper.acs import (
     SchemaViolation,
     ServerHello,
     canonicalize,
+    hook_spec,
     negotiate,
 )
 from turnkeeper.guardian.calls import OFFERED_METHODS, Call
-from turnkeeper.guardian.ports import SessionTerms
-from turnkeeper.guardian.settings import GuardianSettings
+from turnkeeper.guardian.mcp import MCP, is_offered
+from turnkeeper.guardian.ports import PROVENANCE_PROFILE, SessionTerms
+from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS, GuardianSettings
+
+OFFERED_PROFILES: Final = frozenset({"acs-core", "acs-audit", PROVENANCE_PROFILE})
+MAX_WRAPPED_METHODS: Final = 256
+"""Wrapped methods that a session may have; further ones are not evaluated, and the handshake says so."""
+MAX_MCP_VERSIONS: Final = 16
+
+_VERSION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def first_terms(call: Call, settings: GuardianSettings) -> SessionTerms:
@@ -37,12 +48,15 @@ def first_terms(call: Call, settings: GuardianSettings) -> SessionTerms:
         methods=tuple(dict.fromkeys(hello.methods)),
         profiles=None if hello.profiles is None else tuple(dict.fromkeys(hello.profiles)),
     )
+    versions = _mcp_versions(hello)
     terms = GuardianTerms(
-        methods=OFFERED_METHODS,
+        methods=OFFERED_METHODS | _wrapped_methods(hello, versions),
         transports=call.door.transports,
         default_timeout_ms=settings.default_timeout_ms,
         skew_window_ms=settings.skew_window_ms,
         on_decision_failure=settings.on_decision_failure,
+        profiles=OFFERED_PROFILES,
+        policy_requires_provenance=settings.policy_requires_provenance,
     )
     document = negotiate(hello, terms)
     view = ServerHello.of(document)
@@ -56,6 +70,9 @@ def first_terms(call: Call, settings: GuardianSettings) -> SessionTerms:
         hello_hash=hello_hash(hello),
         server_hello=orjson.dumps(document),
         created_at_ms=call.received_at_ms,
+        provenance_producer=hello.provenance_producer,
+        profiles=frozenset(view.profiles_accepted),
+        mcp_versions=versions,
     )
 
 
@@ -70,6 +87,22 @@ def saved_terms(call: Call, terms: SessionTerms, *, closed: bool) -> Mapping[str
             "the session has other terms; a new session can have new ones",
         )
     return cast("dict[str, object]", orjson.loads(terms.server_hello))
+
+
+def _mcp_versions(hello: ClientHello) -> frozenset[str]:
+    """The MCP versions that the client declares, as far as a method's name can carry them."""
+    declared = cast("list[dict[str, str]]", hello.document.get("wrapped_protocols", []))
+    found = (one["version"] for one in declared if one["protocol"] == MCP)
+    return frozenset(islice((version for version in found if _VERSION.fullmatch(version)), MAX_MCP_VERSIONS))
+
+
+def _wrapped_methods(hello: ClientHello, versions: frozenset[str]) -> frozenset[str]:
+    offered = (
+        method
+        for method in hello.methods
+        if len(method) <= MAX_IDENTIFIER_CHARACTERS and hook_spec(method) is not None and is_offered(method, versions)
+    )
+    return frozenset(islice(offered, MAX_WRAPPED_METHODS))
 
 
 def client_hello(call: Call) -> ClientHello:

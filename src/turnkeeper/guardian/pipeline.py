@@ -17,10 +17,20 @@ from turnkeeper.clock import Clock, render_time
 from turnkeeper.guardian.answers import internal_error, render_decision, render_error, render_pong
 from turnkeeper.guardian.calls import Call, CallRefused, Door, Ping, read_call, warm_up
 from turnkeeper.guardian.commits import GroupCommits
-from turnkeeper.guardian.ports import GuardianStore, NonceRecord, Record, RecordedAnswer, StoreFailed, UsedBefore
+from turnkeeper.guardian.ports import (
+    NOT_LOOKED_UP,
+    GuardianStore,
+    Lookup,
+    NonceRecord,
+    Record,
+    RecordedAnswer,
+    StoreFailed,
+    UsedBefore,
+)
 from turnkeeper.guardian.sessions import LiveSession, Sessions
 from turnkeeper.guardian.settings import GuardianSettings
 from turnkeeper.guardian.steps import Recorded, Repeated, StepDenied, StepDesk
+from turnkeeper.guardian.subagents import SUBAGENT_STOP
 from turnkeeper.policy.engine import PolicyEngine
 
 STORE_FAILED: Final = "store_failed"
@@ -133,8 +143,9 @@ class Guardian:
                 self._idle.set()
 
     async def _answer_call(self, call: Call) -> bytes:
+        looked_up = await self._look_up(call)
         live, used = await self._find(call)
-        taken = self._desk.take(call, live, used)
+        taken = self._desk.take(call, live, used, looked_up)
         if isinstance(taken, Repeated):
             return await self._answer_repeat(call, taken)
         await self._commit_step(taken)
@@ -148,12 +159,25 @@ class Guardian:
             if live is None or live.memory.complete or used is not None:
                 return live, used
             # What is recorded from here on is in the session's memory, whatever the store says meanwhile.
-            used = await self._sessions.find_used(envelope.session_id, envelope.request_id, envelope.nonce)
+            used = await self._sessions.find_used(
+                envelope.session_id, envelope.request_id, envelope.nonce, call.reference
+            )
+
+    async def _look_up(self, call: Call) -> Lookup:
+        """The head of the subagent's session that a step names, where it is one of ours under the same key."""
+        named = call.envelope.payload.get("subagent_session_id")
+        if call.envelope.method != SUBAGENT_STOP or not isinstance(named, str):
+            return NOT_LOOKED_UP
+        subagent = await self._sessions.find(named)
+        if subagent is None or subagent.terms.key_id != call.key.key_id:
+            return NOT_LOOKED_UP
+        return Lookup(subagent_head=subagent.progress.head)
 
     def _commit_step(self, taken: Recorded) -> asyncio.Future[None]:
         live, record = taken.live, taken.record
         live.progress = record.progress
-        live.memory.add_request_id(record.request_id)
+        live.memory.add_request_id(record.request_id, record.method if record.entry is not None else "")
+        live.lineage.add(record.lineage)
         if record.nonce is not None:
             live.memory.add_nonce(record.nonce)
         return self._submit(live, record)

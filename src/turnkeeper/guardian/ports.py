@@ -7,10 +7,16 @@ and becomes durable as a whole or not at all. All calls of a store block; the Gu
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.guardian.memory import NOTHING_REMEMBERED, Kept, SessionMemory
+from turnkeeper.guardian.provenance import KnownDatum
 from turnkeeper.guardian.windows import TurnWindow
+
+DETERMINISTIC: Final = "deterministic"
+PROVENANCE_PROFILE: Final = "acs-provenance"
+MAX_TURN_SUMMARY_CHARACTERS: Final = 4_096
 
 
 class StoreFailed(TurnkeeperError):
@@ -43,6 +49,14 @@ class SessionTerms:
     hello_hash: str
     server_hello: bytes
     created_at_ms: int
+    provenance_producer: str = "none"
+    profiles: frozenset[str] = frozenset()
+    mcp_versions: frozenset[str] = frozenset()
+
+    @property
+    def strict_provenance(self) -> bool:
+        """Whether every data-bearing field owes a provenance object (PROV-01)."""
+        return self.provenance_producer == DETERMINISTIC and PROVENANCE_PROFILE in self.profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +70,23 @@ class SessionProgress:
     turns: int = 0
     closed: bool = False
     window: TurnWindow | None = None
+    memory: SessionMemory = NOTHING_REMEMBERED
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session as the store has it, with ids it used; `complete` says that these are all it ever used."""
+    """A session as the store has it, with ids it used; `complete` says that these are all it ever used.
+
+    `methods` has, for each request_id, the method whose entry it has, or nothing where it has none.
+    """
 
     terms: SessionTerms
     progress: SessionProgress
     request_ids: tuple[str, ...]
     nonces: tuple[str, ...]
     complete: bool
+    methods: tuple[str, ...] = ()
+    lineage: tuple[KnownDatum, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +100,40 @@ class RecordedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class UsedBefore:
-    """Whether a request_id (and with which answer) and a nonce were used before in a session."""
+    """Whether a request_id (and with which answer) and a nonce were used before in a session.
+
+    `referenced_method` is the method of the entry that a reference names, None where the session has none.
+    """
 
     request: RecordedAnswer | None
     nonce: bool
+    referenced_method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a step names outside itself, as far as this Guardian knows it.
+
+    `subagent_head` is the published head of the session that a step names as a subagent's.
+    """
+
+    referenced_method: str | None = None
+    subagent_head: str | None = None
+
+
+NOT_LOOKED_UP: Final = Lookup()
 
 
 @dataclass(frozen=True, slots=True)
 class TurnClosed:
-    """A window that a turnEnd closed, with the Guardian's own counts in it."""
+    """A window that a turnEnd closed, with the Guardian's own counts in it.
+
+    `summary` is the text that the turnEnd gave, at most `MAX_TURN_SUMMARY_CHARACTERS` of it.
+    """
 
     window: TurnWindow
     outcome: str
+    summary: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +147,7 @@ class FindingRecord:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """Everything one answered request leaves behind."""
+    """Everything one answered request leaves behind. `kept` is None where what the session keeps has not changed."""
 
     session_id: str
     recorded: int
@@ -125,6 +167,8 @@ class StepRecord:
     opened: TurnWindow | None = None
     closed: TurnClosed | None = None
     findings: tuple[FindingRecord, ...] = ()
+    lineage: tuple[KnownDatum, ...] = ()
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +204,9 @@ class GuardianStore(Protocol):
         """A session with at most `max_ids` of its newest ids of each kind. Raises `StoreFailed`."""
         ...
 
-    def find_used(self, session_id: str, request_id: str, nonce: str | None) -> UsedBefore:
+    def find_used(
+        self, session_id: str, request_id: str, nonce: str | None, reference: str | None = None
+    ) -> UsedBefore:
         """Whether the ids were used, looking at everything ever recorded. Raises `StoreFailed`."""
         ...
 
@@ -199,6 +245,12 @@ class TurnSummary:
     outcome: str | None
     steps: int | None
     tool_calls: int | None
+    triggered_by: str = ""
+    parent_turn_id: str = ""
+    taint_step: str = ""
+    denials: int = 0
+    deferrals: int = 0
+    summary: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,24 @@ from turnkeeper.guardian.ports import (
     StoredSession,
     UsedBefore,
 )
+from turnkeeper.guardian.provenance import Lineage
 
 
 class ReplayMemory:
     """The newest ids of one session. `complete` says that no older one exists."""
 
-    def __init__(self, *, max_ids: int, request_ids: tuple[str, ...], nonces: tuple[str, ...], complete: bool) -> None:
+    def __init__(
+        self,
+        *,
+        max_ids: int,
+        request_ids: tuple[str, ...],
+        nonces: tuple[str, ...],
+        complete: bool,
+        methods: tuple[str, ...] = (),
+    ) -> None:
         self._max_ids = max_ids
-        self._request_ids = dict.fromkeys(request_ids)
-        self._nonces = dict.fromkeys(nonces)
+        self._request_ids = dict.fromkeys(request_ids, "") | dict(zip(request_ids, methods, strict=False))
+        self._nonces = dict.fromkeys(nonces, "")
         self.complete = complete
 
     def has_request_id(self, request_id: str) -> bool:
@@ -35,16 +44,20 @@ class ReplayMemory:
         """Whether the nonce is among those remembered."""
         return nonce in self._nonces
 
-    def add_request_id(self, request_id: str) -> None:
-        """Remembers an id, forgetting the oldest one above the limit."""
-        self._add(self._request_ids, request_id)
+    def method_of(self, request_id: str) -> str | None:
+        """The method of the entry that a remembered request has; None where it has none or is not remembered."""
+        return self._request_ids.get(request_id) or None
+
+    def add_request_id(self, request_id: str, method: str = "") -> None:
+        """Remembers an id and the method of its entry, forgetting the oldest one above the limit."""
+        self._add(self._request_ids, request_id, method)
 
     def add_nonce(self, nonce: str) -> None:
         """Remembers a nonce, forgetting the oldest one above the limit."""
-        self._add(self._nonces, nonce)
+        self._add(self._nonces, nonce, "")
 
-    def _add(self, known: dict[str, None], value: str) -> None:
-        known[value] = None
+    def _add(self, known: dict[str, str], value: str, method: str) -> None:
+        known[value] = method
         if len(known) > self._max_ids:
             del known[next(iter(known))]
             self.complete = False
@@ -53,10 +66,13 @@ class ReplayMemory:
 class LiveSession:
     """A session that is being worked with. `in_flight` counts its records that are not durable yet."""
 
-    def __init__(self, terms: SessionTerms, progress: SessionProgress, memory: ReplayMemory) -> None:
+    def __init__(
+        self, terms: SessionTerms, progress: SessionProgress, memory: ReplayMemory, lineage: Lineage | None = None
+    ) -> None:
         self.terms = terms
         self.progress = progress
         self.memory = memory
+        self.lineage = Lineage() if lineage is None else lineage
         self.in_flight = 0
 
     def pin(self) -> None:
@@ -96,10 +112,12 @@ class Sessions:
             if not await self._load_once(session_id):
                 return self._live.get(session_id)
 
-    async def find_used(self, session_id: str, request_id: str, nonce: str | None) -> UsedBefore:
+    async def find_used(
+        self, session_id: str, request_id: str, nonce: str | None, reference: str | None = None
+    ) -> UsedBefore:
         """What the store knows of these ids. Raises `StoreFailed`."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reader, self._store.find_used, session_id, request_id, nonce)
+        return await loop.run_in_executor(self._reader, self._store.find_used, session_id, request_id, nonce, reference)
 
     def create(self, terms: SessionTerms) -> LiveSession:
         """A session that has only just shaken hands. It is not in the cache before `keep`."""
@@ -149,5 +167,6 @@ class Sessions:
             request_ids=stored.request_ids,
             nonces=stored.nonces,
             complete=stored.complete,
+            methods=stored.methods,
         )
-        return LiveSession(stored.terms, stored.progress, memory)
+        return LiveSession(stored.terms, stored.progress, memory, Lineage(stored.lineage))

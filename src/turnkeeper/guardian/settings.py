@@ -11,9 +11,13 @@ from turnkeeper.acs import JsonLimits
 from turnkeeper.acs.replay import DEFAULT_SKEW_WINDOW_MS
 from turnkeeper.acs.strictjson import DEFAULT_LIMITS
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.guardian.provenance import TRUST_LEVELS, TrustOverride
 
 MAX_IDENTIFIER_CHARACTERS: Final = 1_024
 """The longest agent_id and turn_id that are accepted."""
+
+
+MAX_TRUST_OVERRIDES: Final = 256
 
 
 class SettingRefused(TurnkeeperError):
@@ -28,7 +32,8 @@ class GuardianSettings:
 
     `max_in_flight` requests are between authentication and answer at one time; the next is denied as `overloaded`.
     `max_batch` records share one commit. Of `max_cached_sessions` sessions the newest `max_remembered_ids` ids of
-    each kind are held in memory; older sessions and ids are looked up in the store.
+    each kind are held in memory; older sessions and ids are looked up in the store. An agent without provenance is
+    refused where `policy_requires_provenance`; each of `trust_overrides` replaces the usual trust of one source.
     """
 
     skew_window_ms: int = DEFAULT_SKEW_WINDOW_MS
@@ -39,11 +44,17 @@ class GuardianSettings:
     max_batch: int = 128
     max_cached_sessions: int = 512
     max_remembered_ids: int = 512
+    policy_requires_provenance: bool = False
+    trust_overrides: tuple[TrustOverride, ...] = ()
 
     def __post_init__(self) -> None:
         limits = (self.max_in_flight, self.max_batch, self.max_cached_sessions, self.default_timeout_ms)
         if min(limits) < 1 or self.skew_window_ms < 0:
             raise SettingRefused("a limit of the Guardian is below one")
+        if len(self.trust_overrides) > MAX_TRUST_OVERRIDES:
+            raise SettingRefused(f"there are more than {MAX_TRUST_OVERRIDES} trust overrides")
+        if any(override.trust not in TRUST_LEVELS for override in self.trust_overrides):
+            raise SettingRefused("a trust override names no trust that there is")
         # An id in flight is known to the memory alone.
         if self.max_remembered_ids < self.max_in_flight:
             raise SettingRefused("max_remembered_ids is smaller than max_in_flight")

@@ -6,7 +6,7 @@ before everything that can fail has succeeded.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 import orjson
 
@@ -28,10 +28,17 @@ from turnkeeper.acs import (
 )
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.guardian.answers import render_decision, render_error, render_hello
-from turnkeeper.guardian.calls import Call
+from turnkeeper.guardian.calls import Call, payload_schema
+from turnkeeper.guardian.components import AGBOM_CHANGED, AGBOM_SNAPSHOT, check_registration
 from turnkeeper.guardian.handshakes import first_terms, saved_terms
+from turnkeeper.guardian.ledger import consider, settled
+from turnkeeper.guardian.mcp import check_shape, is_tool_call
+from turnkeeper.guardian.memory import SessionMemory
 from turnkeeper.guardian.ports import (
+    MAX_TURN_SUMMARY_CHARACTERS,
+    NOT_LOOKED_UP,
     FindingRecord,
+    Lookup,
     RecordedAnswer,
     SessionProgress,
     SessionTerms,
@@ -40,13 +47,14 @@ from turnkeeper.guardian.ports import (
     TurnClosed,
     UsedBefore,
 )
+from turnkeeper.guardian.provenance import KnownDatum, step_summary
 from turnkeeper.guardian.sessions import LiveSession, Sessions
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS, GuardianSettings
+from turnkeeper.guardian.subagents import SUBAGENT_START
 from turnkeeper.guardian.verdicts import decide
-from turnkeeper.guardian.windows import SESSION_END, TOOL_CALL, TURN_END, TURN_START, Placement, place
+from turnkeeper.guardian.windows import SESSION_END, TURN_END, TURN_START, Placement
 from turnkeeper.policy.engine import PolicyEngine
 
-SUBAGENT_START: Final = "steps/subagentStart"
 SESSION_CLOSED: Final = "session_closed"
 
 
@@ -82,12 +90,16 @@ class StepDesk:
         self._settings = settings
         self._sessions = sessions
         self._engine = engine
+        self._overrides = {(override.origin, override.source_id): override for override in settings.trust_overrides}
 
-    def take(self, call: Call, live: LiveSession | None, used: UsedBefore | None) -> Recorded | Repeated:
+    def take(
+        self, call: Call, live: LiveSession | None, used: UsedBefore | None, looked_up: Lookup = NOT_LOOKED_UP
+    ) -> Recorded | Repeated:
         """What is answered to a request.
 
         `live` is its session as it stands now; `used` what the store knows of its ids where the session's memory is
-        not complete. Raises `AcsError` and `StepDenied` for what leaves no record.
+        not complete, `looked_up` what the step names outside its session. Raises `AcsError` and `StepDenied` for what
+        leaves no record.
         """
         if live is None:
             return self._first_hello(call)
@@ -96,7 +108,9 @@ class StepDesk:
         if (repeated := _check_replay(call, live, used)) is not None:
             return repeated
         try:
-            return self._hello_again(call, live) if call.spec is None else self._step(call, live)
+            if call.spec is None:
+                return self._hello_again(call, live)
+            return self._step(call, live, _with_reference(call, live, used, looked_up))
         except AcsError as error:
             return _refused(call, live, error)
         except StepDenied as denied:
@@ -122,21 +136,28 @@ class StepDesk:
         server_hello = saved_terms(call, live.terms, closed=live.progress.closed)
         return _record(call, live, StepKind.HELLO, render_hello(call, server_hello), _NOTHING)
 
-    def _step(self, call: Call, live: LiveSession) -> Recorded:
+    def _step(self, call: Call, live: LiveSession, looked_up: Lookup) -> Recorded:
         _check_negotiated(call, live)
-        _check_payload(call)
+        _check_payload(call, live.terms)
         if live.progress.closed:
             raise StepDenied(SESSION_CLOSED, "The session has ended.")
-        return self._decide(call, live)
+        return self._decide(call, live, looked_up)
 
-    def _decide(self, call: Call, live: LiveSession) -> Recorded:
+    def _decide(self, call: Call, live: LiveSession, looked_up: Lookup) -> Recorded:
         progress = live.progress
-        placement = place(
-            progress.window, progress.turns, call.envelope, in_turn=None if call.spec is None else call.spec.in_turn
+        considered = consider(
+            call.envelope,
+            call.spec,
+            terms=live.terms,
+            progress=progress,
+            lineage=live.lineage,
+            looked_up=looked_up,
+            overrides=self._overrides,
         )
-        ruling = decide(call, progress, placement, self._engine)
+        ruling = decide(call, progress, considered, self._engine)
         decision = ruling.decision
-        placement = placement.decided(denied=decision.disposition is Disposition.DENY)
+        placement = considered.placement.decided(decision.disposition)
+        memory = settled(considered, placement, call.envelope, decision.disposition)
         entry = _entry(call, placement, progress.head)
         head = str(entry["entry_hash"])
         return _record(
@@ -145,15 +166,23 @@ class StepDesk:
             StepKind.STEP,
             render_decision(call, decision, head),
             RecordedAnswer(decision.disposition.value, head, None),
-            progress=_advanced(call, progress, placement, head),
+            progress=_advanced(call, progress, placement, head, memory),
             entry=orjson.dumps(entry),
             placement=placement,
             findings=ruling.findings,
+            lineage=considered.traced.remembered,
         )
 
 
 _NOTHING = RecordedAnswer(None, None, None)
 _NOWHERE = Placement(None)
+
+
+def _with_reference(call: Call, live: LiveSession, used: UsedBefore | None, looked_up: Lookup) -> Lookup:
+    if call.reference is None:
+        return looked_up
+    found = live.memory.method_of(call.reference) or (None if used is None else used.referenced_method)
+    return replace(looked_up, referenced_method=found)
 
 
 def _check_binding(call: Call, live: LiveSession) -> None:
@@ -207,18 +236,22 @@ def _check_negotiated(call: Call, live: LiveSession) -> None:
         )
 
 
-def _check_payload(call: Call) -> None:
+def _check_payload(call: Call, terms: SessionTerms) -> None:
     schema = None if call.spec is None else call.spec.schema
     payload = call.envelope.payload
+    if schema is None:
+        check_shape(call.envelope)
+        return
     try:
-        if schema is not None:
-            validator(schema).check(payload)
+        validator(payload_schema(schema, strict=terms.strict_provenance)).check(payload)
     except SchemaViolation as violation:
         raise AcsError(
             AcsErrorCode.INVALID_PARAMS, "payload_invalid", violation.message, violation.detail
         ) from violation
     if call.envelope.method == SUBAGENT_START:
         _check_subagent(call)
+    if call.envelope.method in (AGBOM_SNAPSHOT, AGBOM_CHANGED) and terms.strict_provenance:
+        check_registration(call.envelope)
     if call.envelope.method in (TURN_START, TURN_END) and len(str(payload["turn_id"])) > MAX_IDENTIFIER_CHARACTERS:
         raise AcsError(
             AcsErrorCode.INVALID_PARAMS,
@@ -238,29 +271,36 @@ def _check_subagent(call: Call) -> None:
 
 
 def _entry(call: Call, placement: Placement, head: str | None) -> dict[str, object]:
-    entry = ContextEntry.for_request(call.envelope, turn_id=placement.turn_id)
+    summary = step_summary(call.envelope)
+    entry = ContextEntry.for_request(call.envelope, turn_id=placement.turn_id, provenance_summary=summary)
     try:
         return link(entry.to_document(), head)
     except CanonicalizationRejected as rejected:
         raise LocalProtocolError(f"an entry has no canonical form: {rejected.message}") from rejected
 
 
-def _advanced(call: Call, progress: SessionProgress, placement: Placement, head: str) -> SessionProgress:
+def _advanced(
+    call: Call, progress: SessionProgress, placement: Placement, head: str, memory: SessionMemory
+) -> SessionProgress:
     return SessionProgress(
         head=head,
         recorded=progress.recorded + 1,
         entries=progress.entries + 1,
-        tool_calls=progress.tool_calls + (call.envelope.method == TOOL_CALL),
+        tool_calls=progress.tool_calls + is_tool_call(call.envelope),
         turns=progress.turns + placement.opened,
         closed=call.envelope.method == SESSION_END,
         window=placement.window,
+        memory=memory,
     )
 
 
 def _closed(call: Call, placement: Placement) -> TurnClosed | None:
     if placement.closed is None:
         return None
-    return TurnClosed(placement.closed, str(call.envelope.payload["outcome"]))
+    payload = call.envelope.payload
+    summary = cast("dict[str, str]", payload.get("summary", {})).get("value")
+    kept = None if summary is None else summary[:MAX_TURN_SUMMARY_CHARACTERS]
+    return TurnClosed(placement.closed, str(payload["outcome"]), kept)
 
 
 def _refused(call: Call, live: LiveSession, error: AcsError) -> Recorded:
@@ -287,6 +327,7 @@ def _record(
     entry: bytes | None = None,
     placement: Placement = _NOWHERE,
     findings: tuple[FindingRecord, ...] = (),
+    lineage: tuple[KnownDatum, ...] = (),
     new_session: SessionTerms | None = None,
 ) -> Recorded:
     standing = progress or replace(live.progress, recorded=live.progress.recorded + 1)
@@ -309,5 +350,7 @@ def _record(
         opened=placement.window if placement.opened else None,
         closed=_closed(call, placement),
         findings=findings,
+        lineage=lineage,
+        kept=None if standing.memory.kept is live.progress.memory.kept else standing.memory.kept,
     )
     return Recorded(live, record)

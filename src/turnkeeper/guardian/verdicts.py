@@ -13,11 +13,13 @@ import structlog
 
 from turnkeeper.acs import Decision, Disposition
 from turnkeeper.guardian.calls import Call
+from turnkeeper.guardian.ledger import Considered
+from turnkeeper.guardian.observations import facts_of
 from turnkeeper.guardian.ports import FindingRecord, SessionProgress
-from turnkeeper.guardian.windows import TOOL_CALL, Conduct, Placement
+from turnkeeper.guardian.windows import Conduct
 from turnkeeper.policy.composition import EVALUATION_FAILED
 from turnkeeper.policy.engine import PolicyEngine
-from turnkeeper.policy.facts import Facts, SessionFacts, TurnFacts
+from turnkeeper.policy.facts import Facts
 
 CHAIN_MISMATCH: Final = "chain_mismatch"
 DISPOSITION_NOT_PERMITTED: Final = "disposition_not_permitted"
@@ -34,6 +36,9 @@ _MESSAGES: Mapping[str, str] = {
     Conduct.TURN_MISMATCH: "the turnEnd belongs to no open turn; it closes nothing",
     Conduct.STEP_COUNT_MISMATCH: "the agent counted other steps in the turn than the Guardian",
     Conduct.TOOL_CALL_COUNT_MISMATCH: "the agent counted other tool calls in the turn than the Guardian",
+    Conduct.DENIED_AFTER_ALLOW: "the turn ended as denied at its start, which was allowed",
+    Conduct.COMPLETED_AFTER_DENY: "the turn ended as completed, and its start was denied",
+    Conduct.DEFERRED_WITHOUT_DEFER: "the turn ended as deferred, and nothing in it was",
     CHAIN_MISMATCH: "the agent believes in another chain head than the Guardian",
     EVALUATION_FAILED: "the policy could not be evaluated",
     DISPOSITION_NOT_PERMITTED: "the policy's decision is not permitted for this hook and was replaced",
@@ -51,22 +56,27 @@ class Ruling:
     findings: tuple[FindingRecord, ...]
 
 
-def decide(call: Call, progress: SessionProgress, placement: Placement, engine: PolicyEngine) -> Ruling:
+def decide(call: Call, progress: SessionProgress, considered: Considered, engine: PolicyEngine) -> Ruling:
     """The decision on a step whose session stands at `progress`, the step itself not counted."""
+    placement = considered.placement
     codes = [conduct.value for conduct in placement.conduct]
     if _differs(call, progress):
         codes.append(CHAIN_MISMATCH)
         decision = Decision(
             Disposition.DENY, "The chain head that the agent names is not the Guardian's.", (CHAIN_MISMATCH,)
         )
+    elif considered.denial is not None:
+        decision = Decision(Disposition.DENY, considered.denial.reasoning, (considered.denial.code,))
     else:
-        decision = _evaluate(engine, _facts(call, progress, placement))
+        decision = _evaluate(engine, facts_of(call.envelope, progress, considered))
         if EVALUATION_FAILED in decision.reason_codes:
             codes.append(EVALUATION_FAILED)
     decision = _permitted(call, decision, codes)
-    if placement.reason_codes:
-        decision = replace(decision, reason_codes=(*decision.reason_codes, *placement.reason_codes))
-    return Ruling(decision, tuple(_finding(code, placement.turn_id) for code in dict.fromkeys(codes)))
+    if placement.reason_codes or considered.codes:
+        decision = replace(decision, reason_codes=(*decision.reason_codes, *placement.reason_codes, *considered.codes))
+    findings = [_finding(code, placement.turn_id) for code in dict.fromkeys(codes)]
+    findings += [FindingRecord(note.code, note.message, placement.turn_id) for note in considered.notes]
+    return Ruling(decision, tuple(findings))
 
 
 def _differs(call: Call, progress: SessionProgress) -> bool:
@@ -114,38 +124,6 @@ def _allowed_instead(decision: Decision, codes: list[str]) -> Decision:
         reasoning=decision.reasoning,
         reason_codes=decision.reason_codes if ours else (DISPOSITION_NOT_PERMITTED, *decision.reason_codes),
         policy_references=decision.policy_references,
-    )
-
-
-def _facts(call: Call, progress: SessionProgress, placement: Placement) -> Facts:
-    envelope = call.envelope
-    environment = envelope.metadata.get("environment")
-    return Facts(
-        method=envelope.method,
-        step_id=envelope.request_id,
-        payload=envelope.payload,
-        agent_id=envelope.agent_id,
-        session=SessionFacts(
-            id=envelope.session_id,
-            steps=progress.entries + 1,
-            tool_calls=progress.tool_calls + (envelope.method == TOOL_CALL),
-            turns=progress.turns + placement.opened,
-        ),
-        turn=_turn_facts(placement),
-        environment=environment if isinstance(environment, str) else "",
-    )
-
-
-def _turn_facts(placement: Placement) -> TurnFacts:
-    window = placement.closed or placement.window
-    if window is None:
-        return TurnFacts()
-    return TurnFacts(
-        id=window.turn_id,
-        open=True,
-        denied=window.denied,
-        steps=window.steps,
-        tool_calls=window.tool_calls,
     )
 
 

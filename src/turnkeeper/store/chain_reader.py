@@ -28,7 +28,7 @@ ROWS_PER_FETCH: Final = 200
 
 _SESSIONS = (
     "SELECT session_id, agent_id, key_id, created_at_ms, head, recorded, entries, tool_calls, turns, closed,"
-    " window_turn_id, window_ordinal, window_steps, window_tool_calls, window_denied"
+    " turn_window, standing, kept"
     " FROM sessions WHERE session_id > ? ORDER BY session_id LIMIT ?"
 )
 _ROWS = (
@@ -36,7 +36,8 @@ _ROWS = (
     " FROM steps WHERE session_id = ? AND recorded > ? ORDER BY recorded LIMIT ?"
 )
 _TURNS = (
-    "SELECT turn_id, ordinal, denied, outcome, steps, tool_calls"
+    "SELECT turn_id, ordinal, denied, outcome, steps, tool_calls, triggered_by, parent_turn_id, taint_step,"
+    " denials, deferrals, summary"
     " FROM turns WHERE session_id = ? AND ordinal > ? ORDER BY ordinal LIMIT ?"
 )
 _FINDINGS = (

@@ -87,7 +87,44 @@ CREATE TABLE findings (
 CREATE INDEX findings_by_session ON findings (session_id, id);
 """
 
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST,)
+# What a session remembers grows more often than a table should: the window with those around it and the memory are
+# JSON of the Guardian's own making, read by session and never searched.
+_MEMORY = """
+ALTER TABLE sessions ADD COLUMN provenance_producer TEXT NOT NULL DEFAULT 'none';
+ALTER TABLE sessions ADD COLUMN profiles TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN mcp_versions TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN turn_window TEXT;
+ALTER TABLE sessions ADD COLUMN standing TEXT;
+ALTER TABLE sessions ADD COLUMN kept TEXT;
+UPDATE sessions SET turn_window = json_object(
+    'turn_id', window_turn_id, 'ordinal', window_ordinal, 'steps', window_steps,
+    'tool_calls', window_tool_calls, 'denied', json(iif(window_denied, 'true', 'false'))
+) WHERE window_turn_id IS NOT NULL;
+ALTER TABLE sessions DROP COLUMN window_turn_id;
+ALTER TABLE sessions DROP COLUMN window_ordinal;
+ALTER TABLE sessions DROP COLUMN window_steps;
+ALTER TABLE sessions DROP COLUMN window_tool_calls;
+ALTER TABLE sessions DROP COLUMN window_denied;
+
+ALTER TABLE turns ADD COLUMN triggered_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE turns ADD COLUMN parent_turn_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE turns ADD COLUMN taint_step TEXT NOT NULL DEFAULT '';
+ALTER TABLE turns ADD COLUMN denials INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE turns ADD COLUMN deferrals INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE turns ADD COLUMN summary TEXT;
+
+CREATE TABLE lineage (
+    session_id TEXT NOT NULL,
+    provenance_id TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    turn_id TEXT,
+    trust TEXT NOT NULL CHECK (trust IN ('trusted', 'unknown', 'untrusted')),
+    depth INTEGER NOT NULL,
+    PRIMARY KEY (session_id, provenance_id)
+) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _MEMORY)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 

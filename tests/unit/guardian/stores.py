@@ -51,9 +51,11 @@ class FailingStore:
             raise StoreFailed("the disk is gone")
         return self._inner.load_session(session_id, max_ids)
 
-    def find_used(self, session_id: str, request_id: str, nonce: str | None) -> UsedBefore:
+    def find_used(
+        self, session_id: str, request_id: str, nonce: str | None, reference: str | None = None
+    ) -> UsedBefore:
         """As the store does."""
-        return self._inner.find_used(session_id, request_id, nonce)
+        return self._inner.find_used(session_id, request_id, nonce, reference)
 
 
 class Failing:

@@ -120,28 +120,37 @@ def test_a_key_that_is_not_ours_is_refused(tmp_path: Path, key_id: str) -> None:
     running(tmp_path, work)
 
 
-@pytest.mark.parametrize(
-    ("method", "code"),
-    [
-        ("steps/nothing", -32601),
-        ("trace/x", -32601),
-        ("protocols/A2A/x", -32601),
-        ("system/reboot", -32601),
-        ("handshake/bye", -32601),
-        ("steps/memoryStore", -32003),
-        ("steps/preCompact", -32003),
-        ("agbom/changed", -32003),
-        ("protocols/MCP/tools/call", -32003),
-        ("wrapped:mcp-2025-06-18/tools/call", -32003),
-    ],
-)
-def test_methods_that_are_undefined_or_not_offered_are_told_apart(tmp_path: Path, method: str, code: int) -> None:
+@pytest.mark.parametrize("method", ["steps/nothing", "trace/x", "protocols/A2A/x", "system/reboot", "handshake/bye"])
+def test_a_method_that_acs_does_not_define_is_told_so_and_leaves_no_record(tmp_path: Path, method: str) -> None:
     async def work(here: House) -> None:
         agent = await greeted(here)
         answer = await agent.post(agent.body(method, {}))
         assert isinstance(answer, Refusal)
-        assert answer.code == code
+        assert answer.code == -32601
         assert recorded(here, agent) == 1
+
+    running(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "steps/memoryStore",
+        "steps/preCompact",
+        "agbom/changed",
+        "protocols/MCP/tools/call",
+        "wrapped:mcp-2025-06-18/tools/call",
+    ],
+)
+def test_a_method_that_was_not_negotiated_is_refused_and_burns_its_id(tmp_path: Path, method: str) -> None:
+    async def work(here: House) -> None:
+        agent = here.agent()
+        await agent.hello(methods=["steps/userMessage"])
+        answer = await agent.post(agent.body(method, {}))
+        assert isinstance(answer, Refusal)
+        assert answer.code == -32003
+        assert method in str(answer.data)
+        assert recorded(here, agent) == 2
 
     running(tmp_path, work)
 

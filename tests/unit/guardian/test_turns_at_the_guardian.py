@@ -57,7 +57,9 @@ def test_an_honest_turn_leaves_its_counts_and_no_finding(tmp_path: Path) -> None
         await agent.tool("t")
         end = await agent.turn_end("t", step_count=2, tool_call_count=1)
         assert (end.decision, end.reason_codes) == ("allow", ())
-        assert turns(here, agent.session_id) == [TurnSummary("t", 1, False, "completed", 2, 1)]
+        assert turns(here, agent.session_id) == [
+            TurnSummary("t", 1, False, "completed", 2, 1, triggered_by="user_message")
+        ]
         assert findings(here) == []
 
     running(tmp_path, work)
@@ -75,7 +77,9 @@ def test_wrong_turn_ends_are_allowed_noted_and_close_nothing(tmp_path: Path) -> 
         assert early.reason_codes == foreign.reason_codes == second.reason_codes == ("turn_mismatch",)
         assert counted.reason_codes == ("step_count_mismatch", "tool_call_count_mismatch")
         assert all(end.decision == "allow" and end.chain_hash for end in (early, foreign, counted, second))
-        assert turns(here, agent.session_id) == [TurnSummary("t", 1, False, "completed", 1, 1)]
+        assert turns(here, agent.session_id) == [
+            TurnSummary("t", 1, False, "completed", 1, 1, triggered_by="user_message")
+        ]
         assert findings(here) == [
             "turn_mismatch",
             "turn_mismatch",
@@ -108,7 +112,9 @@ def test_a_denied_turn_start_opens_a_window_that_its_turn_end_closes(tmp_path: P
         assert (await agent.turn_start("t")).decision == "deny"
         end = await agent.turn_end("t", outcome="denied_at_start", step_count=0, tool_call_count=0)
         assert end.reason_codes == ()
-        assert turns(here, agent.session_id) == [TurnSummary("t", 1, True, "denied_at_start", 0, 0)]
+        assert turns(here, agent.session_id) == [
+            TurnSummary("t", 1, True, "denied_at_start", 0, 0, triggered_by="user_message")
+        ]
 
     running(tmp_path, work, policy=engine(policy))
 

@@ -1,12 +1,14 @@
 """Turn windows as a rule over requests: only a turn's own end closes it, and nothing clears its counts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnkeeper.acs import RequestEnvelope, build_request
+from turnkeeper.acs import Disposition, RequestEnvelope, build_request
 from turnkeeper.guardian.windows import Conduct, Placement, TurnWindow, place
+
+TRIGGERED = {"triggered_by": "user_message"}
 
 
 def request(hook: str, named: str | None = None, **payload: object) -> RequestEnvelope:
@@ -19,7 +21,7 @@ def request(hook: str, named: str | None = None, **payload: object) -> RequestEn
             agent_id="a",
             session_id="s",
             turn_id=named,
-            payload=payload,
+            payload=TRIGGERED | payload if hook == "turnStart" else payload,
         )
     )
 
@@ -34,18 +36,18 @@ OPEN = TurnWindow("t", 1, steps=2, tool_calls=1)
 def test_a_turn_start_opens_a_window_that_counts_from_zero() -> None:
     placement = placed(None, "turnStart", "t", turn_id="t")
     assert placement.opened
-    assert placement.window == TurnWindow("t", 1)
+    assert placement.window == TurnWindow("t", 1, triggered_by="user_message")
     assert placement.conduct == ()
 
 
 def test_a_denied_turn_start_opens_a_window_that_remembers_it() -> None:
-    window = placed(None, "turnStart", "t", turn_id="t").decided(denied=True).window
-    assert window == TurnWindow("t", 1, denied=True)
+    window = placed(None, "turnStart", "t", turn_id="t").decided(Disposition.DENY).window
+    assert window == TurnWindow("t", 1, denied=True, triggered_by="user_message")
 
 
 def test_a_second_turn_start_leaves_the_open_window_as_it_is() -> None:
-    placement = placed(OPEN, "turnStart", "u", turn_id="u").decided(denied=True)
-    assert placement.window == OPEN
+    placement = placed(OPEN, "turnStart", "u", turn_id="u").decided(Disposition.DENY)
+    assert placement.window == replace(OPEN, denials=1)
     assert placement.conduct == (Conduct.TURN_ALREADY_OPEN,)
     assert not placement.opened
 
