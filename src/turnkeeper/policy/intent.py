@@ -98,9 +98,11 @@ def normalize_resource(text: str) -> str:
         return UNCLEAR
     if _DRIVE.match(text):
         return _place("file", "", "/" + _as_path(text.replace("\\", "/")))
+    if "\\" in text:
+        return UNCLEAR
     if text.startswith("/") and not text.startswith("//"):
         return _place("posix", "", _as_path(text))
-    return _normalized_uri(text) if _SCHEME.match(text) and "\\" not in text else UNCLEAR
+    return _normalized_uri(text) if _SCHEME.match(text) else UNCLEAR
 
 
 def _as_path(text: str) -> str:
@@ -125,7 +127,7 @@ def _normalized_uri(text: str) -> str:
     if scheme in _FILE_SCHEMES:
         if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
             return UNCLEAR
-        return _place("file" if _DRIVE.match(parts.path[1:]) else "posix", "", parts.path)
+        return _place("file" if scheme == "file" and _DRIVE.match(parts.path[1:]) else "posix", "", parts.path)
     if "@" in parts.netloc:
         # What stands before it is no host, and is easily read as one.
         return UNCLEAR
