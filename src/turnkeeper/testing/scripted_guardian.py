@@ -88,6 +88,8 @@ class ScriptedGuardian:
         self._always: dict[str, Reply | Script] = {}
         self._faults: dict[str, deque[Fault]] = {}
         self.methods: frozenset[str] = frozenset(METHODS_IMPLEMENTED)
+        self.on_decision_failure = "deny"
+        self.default_timeout_ms = 1_000
         self.greeting: HandshakeRefused | None = None
         self.down = False
         self.received: list[RequestEnvelope] = []
@@ -153,7 +155,12 @@ class ScriptedGuardian:
     def _greet(self, envelope: RequestEnvelope, memory: _Remembered) -> dict[str, object]:
         if self.greeting is not None:
             return build_error(envelope.id, self.greeting.rpc_code, self.greeting.message, {"reason": "scripted"})
-        terms = GuardianTerms(methods=self.methods, transports=frozenset({"http"}), default_timeout_ms=1_000)
+        terms = GuardianTerms(
+            methods=self.methods,
+            transports=frozenset({"http"}),
+            default_timeout_ms=self.default_timeout_ms,
+            on_decision_failure=self.on_decision_failure,
+        )
         memory.terms = negotiate(ClientHello.of(envelope.payload), terms)
         return build_result(envelope.id, memory.terms)
 
