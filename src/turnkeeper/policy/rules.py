@@ -25,6 +25,7 @@ from turnkeeper.policy.document import (
     texts,
 )
 from turnkeeper.policy.scopes import SCOPES, check_scope, scoped
+from turnkeeper.policy.settings import HostedSettings, read_engines
 
 RULES_VERSION: Final = 1
 MAX_POLICY_BYTES: Final = 256 * 1024
@@ -43,7 +44,7 @@ RULE_HOOKS: Final = frozenset(hook_name(method) for method in METHODS if method 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_BUNDLE_KEYS = frozenset({"version", "name", "default", "rules"})
+_BUNDLE_KEYS = frozenset({"version", "name", "default", "rules", "engines"})
 _RULE_KEYS = frozenset(
     {"id", "hooks", "tools", "when", "scope", "decision", "reasoning", "reason_codes", *DETAILED.values()}
 )
@@ -77,6 +78,7 @@ class RuleSet:
     digest: str
     default: Disposition
     rules: tuple[Rule, ...]
+    cedar: HostedSettings | None = None
 
     def reference(self, rule_id: str | None = None) -> PolicyReference:
         """The policy, or one of its rules, as decisions cite it."""
@@ -95,6 +97,7 @@ def parse_rules(content: bytes) -> RuleSet:
         digest="sha256:" + hashlib.sha256(content).hexdigest(),
         default=Disposition(one_of(bundle["default"], "default", _DEFAULTS)),
         rules=_rules(bundle["rules"]),
+        cedar=read_engines(bundle.get("engines", {}), "engines", RULE_HOOKS),
     )
 
 
