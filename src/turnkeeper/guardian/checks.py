@@ -76,7 +76,7 @@ Rule: TypeAlias = Callable[[Step, SessionMemory], Checked]
 
 def full(what: str) -> Checked:
     """DENY because the session can remember no more of something."""
-    return Checked(Denial(SESSION_MEMORY_FULL, f"The session has no room for more {what}."))
+    return Checked(Denial(SESSION_MEMORY_FULL, f"The session can remember no more {what}."))
 
 
 def noted(*codes_and_messages: tuple[str, str]) -> Checked:

@@ -36,7 +36,7 @@ def check_intent(step: Step, memory: SessionMemory) -> Checked:
         return denied
     canonical = canonicalize(intent)
     if len(canonical) > MAX_INTENT_BYTES:
-        return full(f"intent than {MAX_INTENT_BYTES} bytes")
+        return full(f"of an intent than {MAX_INTENT_BYTES} bytes")
     known = known_intent(intent, hashlib.sha256(canonical).hexdigest())
     if memory.kept.intent_fixed and (memory.kept.intent is None or memory.kept.intent.digest != known.digest):
         message = "a step stated another intent than the session's"

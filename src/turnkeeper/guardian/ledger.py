@@ -17,7 +17,7 @@ from turnkeeper.guardian.components import AGBOM_CHANGED, AGBOM_SNAPSHOT, check_
 from turnkeeper.guardian.intent import SESSION_START, check_intent
 from turnkeeper.guardian.mcp import MCP_TOOL_CALL, as_tool_call, is_response, mcp_method, tool_of
 from turnkeeper.guardian.mcp_calls import check_call, pending_call
-from turnkeeper.guardian.memory import MAX_DEFERRED_TURNS, SessionMemory
+from turnkeeper.guardian.memory import MAX_DEFERRED_TURNS, MAX_KEPT_BYTES, SessionMemory, render_kept
 from turnkeeper.guardian.ports import Lookup, SessionProgress, SessionTerms
 from turnkeeper.guardian.provenance import (
     DEFAULT_TRUST,
@@ -89,7 +89,7 @@ def consider(
     considered = Considered(placement, traced, memory, called=_called(step, memory))
     for rule in _rules(request.method):
         considered = _with(considered, rule(step, considered.memory))
-    return _remembered(considered, step, turns=progress.turns + placement.opened)
+    return _remembered(_with_room(considered), step, turns=progress.turns + placement.opened)
 
 
 def settled(
@@ -98,8 +98,7 @@ def settled(
     """What the session remembers once the step was answered."""
     memory = considered.memory
     if given in _LET_THROUGH:
-        for grant in considered.grants:
-            memory = grant(memory)
+        memory = _granted(considered)
     elif given is not Disposition.ASK:
         memory = replace(
             memory,
@@ -128,6 +127,23 @@ def _with(considered: Considered, checked: Checked) -> Considered:
         codes=(*considered.codes, *checked.codes),
         grants=considered.grants if checked.grant is None else (*considered.grants, checked.grant),
     )
+
+
+def _with_room(considered: Considered) -> Considered:
+    """With a denial where what the step would leave behind is more than a session may keep."""
+    if not considered.grants or considered.denial is not None:
+        return considered
+    after = _granted(considered)
+    if after.kept is considered.memory.kept or len(render_kept(after.kept)) <= MAX_KEPT_BYTES:
+        return considered
+    return _with(considered, full("than it does"))
+
+
+def _granted(considered: Considered) -> SessionMemory:
+    memory = considered.memory
+    for grant in considered.grants:
+        memory = grant(memory)
+    return memory
 
 
 def _remembered(considered: Considered, step: Step, *, turns: int) -> Considered:

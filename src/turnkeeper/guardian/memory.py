@@ -23,6 +23,8 @@ MAX_AGBOM_COMPONENTS: Final = 1_024
 MAX_INTENT_BYTES: Final = 65_536
 MAX_KEPT_TEXT: Final = 1_024
 """The longest name or id of a skill, component or pending call that is kept."""
+MAX_KEPT_BYTES: Final = 262_144
+"""What a step may leave a session keeping, all together, as JSON."""
 
 SESSION_MEMORY_FULL: Final = "session_memory_full"
 

@@ -20,6 +20,7 @@ from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.rules import parse_rules
 from turnkeeper.store.chain import SqliteGuardianStore
+from turnkeeper.store.chain_reader import SqliteChainReader
 from turnkeeper.testing.fake_clock import FakeClock
 
 Result = TypeVar("Result")
@@ -28,6 +29,11 @@ Answer = Verdict | Refusal | ServerHello
 KEYRING = Keyring({"default": b"d" * 32, "other": b"o" * 32})
 STRANGERS = Keyring({"default": b"s" * 32, "unknown": b"u" * 32})
 IN_PROCESS = Door("in_process", KEYRING)
+NO_CLAIMS: Mapping[str, object] = {}
+WITH_PROVENANCE: Mapping[str, object] = {
+    "provenance_producer": "deterministic",
+    "profiles_supported": ["acs-core", "acs-provenance"],
+}
 ALLOW_ALL = b"version: 1\nname: allow-all\ndefault: allow\nrules: []\n"
 DENY_ALL = b"version: 1\nname: deny-all\ndefault: deny\nrules: []\n"
 TOOL_CALL: Mapping[str, object] = {"tool": {"name": "shell"}, "arguments": {"command": {"value": "ls"}}}
@@ -125,20 +131,27 @@ class Agent:
         self.answers.append(raw)
         return self.session.answer(raw, request_id=request_id)
 
-    async def hello(self, *, methods: list[str] | None = None, transports: tuple[str, ...] = ("http",)) -> Answer:
-        """Shakes hands."""
+    async def hello(
+        self,
+        *,
+        methods: list[str] | None = None,
+        transports: tuple[str, ...] = ("http",),
+        claims: Mapping[str, object] = NO_CLAIMS,
+    ) -> Answer:
+        """Shakes hands; `claims` are further members of the hello."""
         names = sorted(OFFERED_METHODS) if methods is None else methods
-        return await self.post(self.body("handshake/hello", build_client_hello(methods=names, transports=transports)))
+        payload = build_client_hello(methods=names, transports=transports) | dict(claims)
+        return await self.post(self.body("handshake/hello", payload))
 
     async def step(self, hook: str, payload: Mapping[str, object], **members: str | None) -> Verdict:
-        """A step that must get a decision."""
-        answer = await self.post(self.body(f"steps/{hook}", payload, **members))
+        """A step that must get a decision; `hook` may be a whole method."""
+        answer = await self.post(self.body(hook if "/" in hook else f"steps/{hook}", payload, **members))
         assert isinstance(answer, Verdict), answer
         return answer
 
     async def refused(self, hook: str, payload: Mapping[str, object], **members: str | None) -> Refusal:
-        """A step that must get an error."""
-        answer = await self.post(self.body(f"steps/{hook}", payload, **members))
+        """A step that must get an error; `hook` may be a whole method."""
+        answer = await self.post(self.body(hook if "/" in hook else f"steps/{hook}", payload, **members))
         assert isinstance(answer, Refusal), answer
         return answer
 
@@ -155,10 +168,16 @@ class Agent:
         return await self.step("turnEnd", {"turn_id": turn_id, "outcome": "completed"} | counts, turn_id=turn_id)
 
 
-async def greeted(here: House, *, session_id: str = "") -> Agent:
-    """An agent whose session exists."""
+def findings(here: House) -> list[str]:
+    """The codes of all findings, in order."""
+    with SqliteChainReader(here.path) as reader:
+        return [found.finding.code for found in reader.findings(limit=99)]
+
+
+async def greeted(here: House, *, session_id: str = "", claims: Mapping[str, object] = NO_CLAIMS) -> Agent:
+    """An agent whose session exists; `claims` are further members of its hello."""
     agent = here.agent(session_id=session_id)
-    answer = await agent.hello()
+    answer = await agent.hello(claims=claims)
     assert isinstance(answer, ServerHello), answer
     return agent
 
