@@ -5,7 +5,7 @@ answered. The rules are a table, each in a module of its own. Must never change 
 Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, cast
@@ -152,15 +152,10 @@ def _remembered(considered: Considered, step: Step, *, turns: int) -> Considered
     if traced is NO_DATA:
         return considered
     notes = [Note(code, _MESSAGES[code]) for code in traced.codes]
-    if step.terms.provenance_producer == "none":
-        notes.append(Note(PROVENANCE_UNDECLARED, "a step carries provenance, and the handshake declared none"))
-    if traced.forgotten and not memory.lineage_cut:
-        notes.append(Note(LINEAGE_FULL, "the session has more provenance ids than are remembered"))
-    fresh = [used for used in traced.overrides if _override_key(used) not in memory.kept.noted_overrides]
-    notes += [Note(TRUST_OVERRIDDEN, _override_message(used)) for used in fresh]
-    if fresh:
-        noted = (*memory.kept.noted_overrides, *map(_override_key, fresh))
-        memory = memory.keeping(noted_overrides=noted)
+    once = {key: note for key, note in _once_a_session(step) if key not in memory.kept.noted}
+    if once:
+        memory = memory.keeping(noted=(*memory.kept.noted, *once))
+    notes += once.values()
     memory = replace(
         memory,
         provenance=memory.provenance.grown(traced, step.request.request_id),
@@ -171,8 +166,15 @@ def _remembered(considered: Considered, step: Step, *, turns: int) -> Considered
     return replace(considered, memory=memory, notes=(*considered.notes, *notes))
 
 
-def _override_key(override: TrustOverride) -> str:
-    return f"{override.origin} {override.source_id}"
+def _once_a_session(step: Step) -> Iterator[tuple[str, Note]]:
+    """What is worth a finding once, by what it is known by; there are no more keys than overrides and two."""
+    if step.terms.provenance_producer == "none":
+        message = "a step carries provenance, and the handshake declared none"
+        yield PROVENANCE_UNDECLARED, Note(PROVENANCE_UNDECLARED, message)
+    if step.traced.forgotten:
+        yield LINEAGE_FULL, Note(LINEAGE_FULL, "the session has more provenance ids than are remembered")
+    for used in step.traced.overrides:
+        yield f"{used.origin} {used.source_id}", Note(TRUST_OVERRIDDEN, _override_message(used))
 
 
 def _override_message(override: TrustOverride) -> str:

@@ -125,7 +125,7 @@ class Kept:
     pending_calls: Mapping[str, PendingCall] = field(default_factory=_empty)
     agbom: Mapping[str, Component] | None = None
     deferred_turns: Mapping[str, TurnWindow] = field(default_factory=_empty)
-    noted_overrides: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def _kept(members: dict[str, Any]) -> Kept:
         pending_calls=_each(members["pending_calls"], lambda call: PendingCall(**call)),
         agbom=None if agbom is None else _each(agbom, lambda part: Component(**part)),
         deferred_turns=_each(members["deferred_turns"], _window),
-        noted_overrides=tuple(members["noted_overrides"]),
+        noted=tuple(members["noted"]),
     )
 
 

@@ -49,7 +49,7 @@ KEPT = st.builds(
     pending_calls=st.dictionaries(WORDS, st.builds(PendingCall, WORDS, WORDS, WORDS), max_size=2),
     agbom=st.none() | st.dictionaries(WORDS, st.builds(Component, WORDS, WORDS, WORDS, WORDS), max_size=2),
     deferred_turns=st.dictionaries(WORDS, windows(0), max_size=2),
-    noted_overrides=TUPLES,
+    noted=TUPLES,
 )
 MEMORIES = st.builds(
     SessionMemory,
