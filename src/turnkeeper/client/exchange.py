@@ -78,13 +78,14 @@ class Exchange:
     async def ask(self, observed: ObservedSession, message: Message, *, budget_ms: int, late: LateNote) -> Heard:
         """Sends until there is an answer that decides, the tries are used up, or the time is over."""
         deadline_ms = self._time.monotonic_ms() + budget_ms
-        backoff_ms, doubtful = self._settings.timing.first_backoff_ms, set[str]()
+        backoff_ms, doubtful, repeated = self._settings.timing.first_backoff_ms, set[str](), False
         for left in reversed(range(self._settings.timing.max_attempts)):
             read, raw = await self._send(observed, message, deadline_ms, late)
             doubtful.discard(message.request_id)
             if leaves_doubt(read):
                 doubtful.add(message.request_id)
-            move = next_move(read)
+            move = next_move(read, repeated=repeated)
+            repeated = move is not Move.ANEW
             if move is Move.STOP or left == 0 or self._left_ms(deadline_ms) <= backoff_ms:
                 return _heard(read, message.request_id, doubtful, raw)
             if move is Move.ANEW:

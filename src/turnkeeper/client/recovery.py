@@ -30,12 +30,18 @@ _BY_CODE = {
 _BROKEN = frozenset({FailureKind.TRANSPORT, FailureKind.MALFORMED, FailureKind.SIGNATURE})
 
 
-def next_move(read: Read) -> Move:
-    """What may still bring a decision."""
+def next_move(read: Read, *, repeated: bool) -> Move:
+    """What may still bring a decision. `repeated` says that this id had been sent before.
+
+    A first send that counts as a replay was doubled by the wire: a repeat with a new nonce brings the record.
+    """
     if isinstance(read, Verdict | ServerHello):
         return Move.STOP
     if isinstance(read, Refusal):
-        return Move.STOP if recorded_verdict(read) is not None else _by_code(read.code)
+        if recorded_verdict(read) is not None:
+            return Move.STOP
+        doubled = read.code == AcsErrorCode.REPLAY_DETECTED and read.recorded is None and not repeated
+        return Move.REPEAT if doubled else _by_code(read.code)
     if read.kind in _BROKEN:
         return Move.REPEAT
     return Move.STOP if read.code is None else _by_code(read.code)

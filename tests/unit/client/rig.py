@@ -8,6 +8,7 @@ from typing import TypeVar
 from turnkeeper.acs import METHODS, Keyring
 from turnkeeper.client import (
     AuditRecord,
+    AuditSink,
     ClientSettings,
     GuardianClient,
     Identity,
@@ -35,6 +36,7 @@ class Rig:
     clock: FakeClock = field(default_factory=lambda: FakeClock(autojump=True))
     scripted: ScriptedGuardian = field(default_factory=lambda: ScriptedGuardian(KEYRING))
     answer: Callable[[bytes], Awaitable[bytes]] | None = None
+    sink: AuditSink | None = None
 
     def __post_init__(self) -> None:
         self.scripted.methods = frozenset(METHODS)
@@ -51,7 +53,7 @@ class Rig:
             InProcessTransport(self.wire),
             Identity.from_secret("agent", SECRET),
             settings=self.settings,
-            audit=self.records.append,
+            audit=self.sink or self.records.append,
             terms=self.terms,
             time=self.clock,
         )

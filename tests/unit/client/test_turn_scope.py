@@ -10,6 +10,21 @@ from turnkeeper.client import GuardianClient, ScopeOver, StepDenied, TurnDenied
 from turnkeeper.testing.scripted_guardian import Fault, deny
 
 
+def run(command: str) -> str:
+    """A tool that works."""
+    return f"ran {command}"
+
+
+def fail(**_: object) -> None:
+    """A tool that must not be called."""
+    pytest.fail("a denied tool ran")
+
+
+def divide(by: int) -> float:
+    """A tool that may fail."""
+    return 1 / by
+
+
 def turn_end(rig: Rig) -> RequestEnvelope:
     """The one turnEnd that was sent."""
     (end,) = [envelope for envelope in rig.scripted.received if envelope.method == "steps/turnEnd"]
@@ -22,7 +37,7 @@ def test_a_turn_that_ends_well_is_completed_with_its_counts() -> None:
     async def work(guardian: GuardianClient) -> None:
         async with guardian.session() as session, session.turn() as turn:
             await turn.user_message("hello")
-            await turn.call_tool("shell", {"command": "ls"}, lambda command: f"ran {command}")
+            await turn.call_tool("shell", {"command": "ls"}, run)
             await turn.agent_response("done")
 
     rig.run(work)
@@ -67,11 +82,9 @@ def test_what_is_raised_inside_goes_through_and_the_turn_and_session_still_end(
     rig = Rig()
 
     async def work(guardian: GuardianClient) -> None:
-        try:
+        with pytest.raises(type(error)):
             async with guardian.session() as session, session.turn():
                 raise error
-        except type(error) as raised:
-            assert raised is error
 
     rig.run(work)
     assert turn_end(rig).payload["outcome"] == outcome
@@ -172,7 +185,7 @@ def test_a_denied_step_raises_and_the_agent_may_go_on() -> None:
     async def work(guardian: GuardianClient) -> None:
         async with guardian.session() as session, session.turn() as turn:
             with pytest.raises(StepDenied, match="no shell"):
-                await turn.call_tool("shell", {"command": "ls"}, lambda **_: pytest.fail("a denied tool ran"))
+                await turn.call_tool("shell", {"command": "ls"}, fail)
             assert await turn.agent_response("I may not") == "I may not"
 
     rig.run(work)
@@ -218,7 +231,7 @@ def test_an_action_that_fails_is_reported_as_failed() -> None:
     async def work(guardian: GuardianClient) -> None:
         async with guardian.session() as session, session.turn() as turn:
             with pytest.raises(ZeroDivisionError):
-                await turn.call_tool("divide", {"by": 0}, lambda by: 1 / by)
+                await turn.call_tool("divide", {"by": 0}, divide)
 
     rig.run(work)
     (result,) = [envelope for envelope in rig.scripted.received if envelope.method == "steps/toolCallResult"]
