@@ -1,7 +1,7 @@
 """One session under audit: every row recomputed from its own bytes and compared with the rows before it.
 
-Answers for hashes, signatures, order, bindings, turn windows and counts. Takes nothing the Guardian says about a row
-for granted that the row itself can show. Must never stop at the first finding. Pure.
+Answers for hashes, signatures, order, bindings, turn windows, counts and the built-in rules. Takes nothing the
+Guardian says about a row for granted that the row itself can show. Must never stop at the first finding. Pure.
 
 What it cannot show: the key lies with the Guardian, so whoever holds it can write another chain that verifies; a head
 that somebody else witnessed is what such a chain lacks. In an export a refusal that was left out does not show, for
@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from turnkeeper.acs import (
     HANDSHAKE_METHOD,
+    AcsError,
     ChainBroken,
     ContextEntry,
     Disposition,
@@ -33,9 +34,12 @@ from turnkeeper.acs import (
     verify_request,
     verify_response,
 )
+from turnkeeper.guardian.calls import payload_schema
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow
+from turnkeeper.guardian.mcp import check_shape
 from turnkeeper.guardian.provenance import step_summary
-from turnkeeper.guardian.windows import SESSION_END, TURN_END, Conduct, Placement, TurnWindow, deferred_after, place
+from turnkeeper.guardian.replaying import Replay, Replayed
+from turnkeeper.guardian.windows import SESSION_END, TURN_END, Conduct, Placement
 
 _HASHES: Final = frozenset({"entry_hash", "previous_hash"})
 _CONDUCT: Mapping[Conduct, str] = {
@@ -122,11 +126,9 @@ class SessionAuditor:
         self._entries = 0
         self._head: str | None = None
         self._closed = False
-        self._window: TurnWindow | None = None
+        self._replay = Replay(session_id)
         self._turns: list[TurnAudit] = []
         self._turns_known = True
-        self._deferred_turns: Mapping[str, TurnWindow] = {}
-        self._opened = 0
         self._summarized = False
 
     def take(self, row: AuditRow) -> None:
@@ -136,26 +138,29 @@ class SessionAuditor:
         self._check_digests(row)
         request = self._read_request(row)
         answer = self._read_answer(row, request)
+        before = self._head
         if row.entry is not None:
             self._check_link(row.entry)
         if request is None:
             self._turns_known = False
             return
         self._check_identity(request.envelope)
+        if self._rows == 1:
+            self._replay.shake_hands(request.envelope, answer)
         if answer is not None:
             self._check_publication(row, answer)
         if row.entry is None:
             self._check_turn_id(row, None)
             return
         self._check_binding(request)
-        self._check_window(row, request.envelope, answer)
+        self._check_step(row, request.envelope, answer, before)
 
     def close(self) -> SessionAudit:
         """The session's state after its last row; reports heads that were witnessed and do not occur."""
         for head in sorted(self._unseen_heads):
             self._break("witnessed_head_missing", f"the witnessed head {head} is not in the chain", row=0)
         turns = [*self._turns]
-        window = self._window
+        window = self._replay.window
         while window is not None:
             if self._turns_known and not self._closed:
                 self._notice("turn_open", f"the turn {window.turn_id} has no turnEnd yet", row=0)
@@ -262,30 +267,38 @@ class SessionAuditor:
         elif published != row.entry.get("entry_hash"):
             self._break("chain_hash_differs", "the answer does not publish the hash of its entry")
 
-    def _check_window(self, row: AuditRow, envelope: RequestEnvelope, answer: JsonObject | None) -> None:
+    def _check_step(
+        self, row: AuditRow, envelope: RequestEnvelope, answer: JsonObject | None, before: str | None
+    ) -> None:
         spec = hook_spec(envelope.method)
         if spec is None or not self._is_payload_valid(envelope, spec.schema):
             return
-        placement = place(self._window, self._opened, envelope, in_turn=spec.in_turn, deferred=self._deferred_turns)
         decision = _decision(answer)
         if decision is not None and decision not in spec.permitted:
             self._break("disposition_not_permitted", f"{envelope.method} was answered with {decision}")
-        placement = placement.decided(_disposition(decision))
-        self._window = placement.window
-        self._opened += placement.opened
-        self._deferred_turns = deferred_after(self._deferred_turns, placement, envelope)
+        # Entries of an older program have no summary; once a session has one, none may be without.
+        self._summarized = self._summarized or "provenance_summary" in (row.entry or {})
+        replayed = self._replay.take(envelope, spec, _disposition(decision), before, ruled=self._summarized)
         self._closed = self._closed or envelope.method == SESSION_END
         if not self._turns_known:
             return
-        self._check_turn_id(row, placement.turn_id)
-        self._check_entry(row, envelope, placement)
-        self._check_conduct(envelope, placement, answer)
+        self._check_turn_id(row, replayed.placement.turn_id)
+        self._check_entry(row, envelope, replayed.placement)
+        self._check_conduct(envelope, replayed.placement)
+        self._check_rules(envelope, replayed, answer)
+        self._turns_known = answer is not None
 
     def _is_payload_valid(self, envelope: RequestEnvelope, schema: str | None) -> bool:
-        if schema is None or validator(schema).is_valid(envelope.payload):
-            return True
-        self._break("payload_invalid", f"{envelope.method} was decided on a payload that breaks its schema")
-        return False
+        try:
+            if schema is None:
+                check_shape(envelope)
+            else:
+                strict = self._replay.terms.strict_provenance
+                validator(payload_schema(schema, strict=strict)).check(envelope.payload)
+        except (SchemaViolation, AcsError):
+            self._break("payload_invalid", f"{envelope.method} was decided on a payload that breaks its schema")
+            return False
+        return True
 
     def _check_turn_id(self, row: AuditRow, turn_id: str | None) -> None:
         if row.turn_id != turn_id and self._turns_known:
@@ -293,8 +306,6 @@ class SessionAuditor:
 
     def _check_entry(self, row: AuditRow, envelope: RequestEnvelope, placement: Placement) -> None:
         entry = row.entry or {}
-        # Entries of an older program have no summary; once a session has one, none may be without.
-        self._summarized = self._summarized or "provenance_summary" in entry
         expected = ContextEntry.for_request(
             envelope,
             turn_id=placement.turn_id,
@@ -305,16 +316,24 @@ class SessionAuditor:
             if expected.get(name) != stated.get(name):
                 self._break("entry_differs", f"{name} of the entry is not what the request gives")
 
-    def _check_conduct(self, envelope: RequestEnvelope, placement: Placement, answer: JsonObject | None) -> None:
+    def _check_conduct(self, envelope: RequestEnvelope, placement: Placement) -> None:
         for conduct in placement.conduct:
             self._notice(conduct.value, f"{envelope.method} {_CONDUCT[conduct]}")
         if placement.closed is not None and envelope.method == TURN_END:
             outcome = cast("str", envelope.payload["outcome"])
             window = placement.closed
             self._turns.append(TurnAudit(window.turn_id, outcome, window.steps, window.tool_calls))
-        missing = set(placement.reason_codes).difference(_reason_codes(answer))
-        if answer is not None and missing:
+
+    def _check_rules(self, envelope: RequestEnvelope, replayed: Replayed, answer: JsonObject | None) -> None:
+        for code, message in replayed.notes.items():
+            self._notice(code, message)
+        if answer is None:
+            return
+        missing = {*replayed.placement.reason_codes, *replayed.codes}.difference(_reason_codes(answer))
+        if missing:
             self._break("answer_disagrees", f"the answer does not say {', '.join(sorted(missing))}")
+        if replayed.denial is not None and _decision(answer) != Disposition.DENY:
+            self._break("rule_not_applied", f"{envelope.method} had to be denied for {replayed.denial}")
 
     def _break(self, code: str, message: str, *, row: int | None = None) -> None:
         self._found(code, Severity.BREAK, message, row)

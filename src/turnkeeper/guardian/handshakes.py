@@ -48,9 +48,8 @@ def first_terms(call: Call, settings: GuardianSettings) -> SessionTerms:
         methods=tuple(dict.fromkeys(hello.methods)),
         profiles=None if hello.profiles is None else tuple(dict.fromkeys(hello.profiles)),
     )
-    versions = _mcp_versions(hello)
     terms = GuardianTerms(
-        methods=OFFERED_METHODS | _wrapped_methods(hello, versions),
+        methods=OFFERED_METHODS | _wrapped_methods(hello, _mcp_versions(hello)),
         transports=call.door.transports,
         default_timeout_ms=settings.default_timeout_ms,
         skew_window_ms=settings.skew_window_ms,
@@ -58,21 +57,33 @@ def first_terms(call: Call, settings: GuardianSettings) -> SessionTerms:
         profiles=OFFERED_PROFILES,
         policy_requires_provenance=settings.policy_requires_provenance,
     )
-    document = negotiate(hello, terms)
-    view = ServerHello.of(document)
-    return SessionTerms(
+    return agreed_terms(
+        hello,
+        ServerHello.of(negotiate(hello, terms)),
         session_id=call.envelope.session_id,
         key_id=call.key.key_id,
         agent_id=call.envelope.agent_id,
-        acs_version=view.negotiated_version,
-        skew_window_ms=view.skew_window_ms,
-        methods=frozenset(view.methods_evaluated),
-        hello_hash=hello_hash(hello),
-        server_hello=orjson.dumps(document),
         created_at_ms=call.received_at_ms,
+    )
+
+
+def agreed_terms(
+    hello: ClientHello, answer: ServerHello, *, session_id: str, key_id: str, agent_id: str, created_at_ms: int
+) -> SessionTerms:
+    """The terms that a hello and its answer make, whoever negotiated them."""
+    return SessionTerms(
+        session_id=session_id,
+        key_id=key_id,
+        agent_id=agent_id,
+        acs_version=answer.negotiated_version,
+        skew_window_ms=answer.skew_window_ms,
+        methods=frozenset(answer.methods_evaluated),
+        hello_hash=hello_hash(hello),
+        server_hello=orjson.dumps(answer.document),
+        created_at_ms=created_at_ms,
         provenance_producer=hello.provenance_producer,
-        profiles=frozenset(view.profiles_accepted),
-        mcp_versions=versions,
+        profiles=frozenset(answer.profiles_accepted),
+        mcp_versions=_mcp_versions(hello),
     )
 
 
