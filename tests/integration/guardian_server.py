@@ -1,4 +1,7 @@
-"""A Guardian as a process: `python tests/integration/guardian_server.py FOLDER PORT`, ready once it prints so."""
+"""A Guardian as a process: `python tests/integration/guardian_server.py FOLDER PORT`, ready once its port answers.
+
+A `policy.yaml` in the folder takes the place of the shipped rules.
+"""
 
 import asyncio
 import sys
@@ -12,6 +15,7 @@ from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import guardian_app
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.policy.engines.cel import CelEngine
+from turnkeeper.policy.rules import RuleSet, parse_rules
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.store.chain import SqliteGuardianStore
 
@@ -19,10 +23,16 @@ SECRET = b"i" * 32
 MAX_BODY_BYTES = 1_048_576
 
 
+def rules_of(folder: Path) -> RuleSet:
+    """The folder's rules, or the shipped ones."""
+    policy = folder / "policy.yaml"
+    return parse_rules(policy.read_bytes()) if policy.exists() else default_rules()
+
+
 async def main(folder: Path, port: int) -> None:
     """Serves until it is told to stop."""
     guardian = Guardian(
-        store=SqliteGuardianStore(folder / "guardian.db"), engine=CelEngine(default_rules()), clock=SystemClock()
+        store=SqliteGuardianStore(folder / "guardian.db"), engine=CelEngine(rules_of(folder)), clock=SystemClock()
     )
     await guardian.start()
     door = Door("http", Keyring({"default": SECRET}))
