@@ -34,7 +34,7 @@ from turnkeeper.acs import (
     verify_request,
     verify_response,
 )
-from turnkeeper.guardian.calls import payload_schema
+from turnkeeper.guardian.calls import checked_payload, payload_schema
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow
 from turnkeeper.guardian.mcp import check_shape
 from turnkeeper.guardian.provenance import step_summary
@@ -294,7 +294,7 @@ class SessionAuditor:
                 check_shape(envelope)
             else:
                 strict = self._replay.terms.strict_provenance
-                validator(payload_schema(schema, strict=strict)).check(envelope.payload)
+                validator(payload_schema(schema, strict=strict)).check(checked_payload(envelope))
         except (SchemaViolation, AcsError):
             self._break("payload_invalid", f"{envelope.method} was decided on a payload that breaks its schema")
             return False

@@ -4,6 +4,7 @@ Answers for rows 2 to 8 of the order of checks (ledger section 1): JSON, shape, 
 Must never reserve anything: whoever has not shown a key leaves no trace. Pure but for the keyring it is handed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
@@ -36,6 +37,7 @@ from turnkeeper.acs.handshake import HTTP_TRANSPORTS, STDIO_TRANSPORTS
 from turnkeeper.clock import epoch_ms
 from turnkeeper.guardian.ports import PROVENANCE_PROFILE
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS
+from turnkeeper.guardian.windows import SESSION_END
 
 OFFERED_METHODS: Final = frozenset(METHODS)
 """What this Guardian evaluates, beside every MCP method that a client declares: all that ACS defines."""
@@ -117,6 +119,14 @@ def warm_up() -> None:
         if spec.schema is not None:
             validator(spec.schema)
             validator(payload_schema(spec.schema, strict=True))
+
+
+def checked_payload(request: RequestEnvelope) -> Mapping[str, object]:
+    """The payload in the members of its schema: hooks.md calls the reason of a sessionEnd by another name."""
+    payload = request.payload
+    if request.method == SESSION_END and "reason" not in payload and "session_reason" in payload:
+        return {**payload, "reason": payload["session_reason"]}
+    return payload
 
 
 def payload_schema(schema: str, *, strict: bool) -> str:
