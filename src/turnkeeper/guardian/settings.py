@@ -11,6 +11,7 @@ from turnkeeper.acs import JsonLimits
 from turnkeeper.acs.replay import DEFAULT_SKEW_WINDOW_MS
 from turnkeeper.acs.strictjson import DEFAULT_LIMITS
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.guardian.capabilities import ClientEntry
 from turnkeeper.guardian.provenance import TRUST_LEVELS, TrustOverride
 
 MAX_IDENTIFIER_CHARACTERS: Final = 1_024
@@ -18,6 +19,7 @@ MAX_IDENTIFIER_CHARACTERS: Final = 1_024
 
 
 MAX_TRUST_OVERRIDES: Final = 256
+MAX_CLIENT_ENTRIES: Final = 1_024
 
 
 class SettingRefused(TurnkeeperError):
@@ -34,6 +36,8 @@ class GuardianSettings:
     `max_batch` records share one commit. Of `max_cached_sessions` sessions the newest `max_remembered_ids` ids of
     each kind are held in memory; older sessions and ids are looked up in the store. An agent without provenance is
     refused where `policy_requires_provenance`; each of `trust_overrides` replaces the usual trust of one source.
+    `clients` are those that cannot do everything, `max_deferrals` the bound of one session; a batch has at most
+    `max_batch_requests` requests.
     """
 
     skew_window_ms: int = DEFAULT_SKEW_WINDOW_MS
@@ -46,13 +50,18 @@ class GuardianSettings:
     max_remembered_ids: int = 512
     policy_requires_provenance: bool = False
     trust_overrides: tuple[TrustOverride, ...] = ()
+    clients: tuple[ClientEntry, ...] = ()
+    max_deferrals: int = 3
+    max_batch_requests: int = 64
 
     def __post_init__(self) -> None:
         limits = (self.max_in_flight, self.max_batch, self.max_cached_sessions, self.default_timeout_ms)
-        if min(limits) < 1 or self.skew_window_ms < 0:
+        if min(*limits, self.max_batch_requests) < 1 or min(self.skew_window_ms, self.max_deferrals) < 0:
             raise SettingRefused("a limit of the Guardian is below one")
         if len(self.trust_overrides) > MAX_TRUST_OVERRIDES:
             raise SettingRefused(f"there are more than {MAX_TRUST_OVERRIDES} trust overrides")
+        if len(self.clients) > MAX_CLIENT_ENTRIES:
+            raise SettingRefused(f"there are more than {MAX_CLIENT_ENTRIES} client entries")
         if any(override.trust not in TRUST_LEVELS for override in self.trust_overrides):
             raise SettingRefused("a trust override names no trust that there is")
         # An id in flight is known to the memory alone.

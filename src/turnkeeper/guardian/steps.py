@@ -28,8 +28,10 @@ from turnkeeper.acs import (
 )
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.guardian.answers import render_decision, render_error, render_hello
-from turnkeeper.guardian.calls import Call, payload_schema
+from turnkeeper.guardian.calls import Call, checked_payload, payload_schema
+from turnkeeper.guardian.capabilities import abilities_of
 from turnkeeper.guardian.components import AGBOM_CHANGED, AGBOM_SNAPSHOT, check_registration
+from turnkeeper.guardian.dispositions import Recipient
 from turnkeeper.guardian.handshakes import first_terms, saved_terms
 from turnkeeper.guardian.ledger import consider, settled
 from turnkeeper.guardian.mcp import check_shape, is_tool_call
@@ -154,7 +156,7 @@ class StepDesk:
             looked_up=looked_up,
             overrides=self._overrides,
         )
-        ruling = decide(call, progress, considered, self._engine)
+        ruling = decide(call, progress, considered, self._engine, self._recipient(live))
         decision = ruling.decision
         placement = considered.placement.decided(decision.disposition)
         memory = settled(considered, placement, call.envelope, decision.disposition)
@@ -172,6 +174,11 @@ class StepDesk:
             findings=ruling.findings,
             lineage=considered.traced.remembered,
         )
+
+    def _recipient(self, live: LiveSession) -> Recipient:
+        terms, settings = live.terms, self._settings
+        abilities = abilities_of(settings.clients, key_id=terms.key_id, agent_id=terms.agent_id)
+        return Recipient(abilities, live.progress.memory.deferrals, settings.max_deferrals)
 
 
 _NOTHING = RecordedAnswer(None, None, None)
@@ -243,7 +250,7 @@ def _check_payload(call: Call, terms: SessionTerms) -> None:
         check_shape(call.envelope)
         return
     try:
-        validator(payload_schema(schema, strict=terms.strict_provenance)).check(payload)
+        validator(payload_schema(schema, strict=terms.strict_provenance)).check(checked_payload(call.envelope))
     except SchemaViolation as violation:
         raise AcsError(
             AcsErrorCode.INVALID_PARAMS, "payload_invalid", violation.message, violation.detail

@@ -7,12 +7,21 @@ decision. Pure but for the engine it is handed.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 import structlog
 
 from turnkeeper.acs import Decision, Disposition
 from turnkeeper.guardian.calls import Call
+from turnkeeper.guardian.dispositions import (
+    APPROVER_UNAVAILABLE,
+    CHAIN_MISMATCH,
+    DEFERRAL_BOUND_EXCEEDED,
+    DISPOSITION_NOT_PERMITTED,
+    MODIFY_COMPOSITION,
+    MODIFY_UNSUPPORTED,
+    Recipient,
+    give,
+)
 from turnkeeper.guardian.ledger import Considered
 from turnkeeper.guardian.observations import facts_of
 from turnkeeper.guardian.ports import FindingRecord, SessionProgress
@@ -21,12 +30,7 @@ from turnkeeper.policy.composition import EVALUATION_FAILED
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.facts import Facts
 
-CHAIN_MISMATCH: Final = "chain_mismatch"
-DISPOSITION_NOT_PERMITTED: Final = "disposition_not_permitted"
-DISPOSITION_NOT_SUPPORTED: Final = "disposition_not_supported"
-
 _FAILED = "The policy could not be evaluated for this step."
-_SUPPORTED = frozenset({Disposition.ALLOW, Disposition.DENY})
 _MESSAGES: Mapping[str, str] = {
     Conduct.TURN_NOT_OPEN: "the step names a turn, and none is open",
     Conduct.TURN_ALREADY_OPEN: "a turnStart came while another turn was open; its counts go on",
@@ -42,7 +46,10 @@ _MESSAGES: Mapping[str, str] = {
     CHAIN_MISMATCH: "the agent believes in another chain head than the Guardian",
     EVALUATION_FAILED: "the policy could not be evaluated",
     DISPOSITION_NOT_PERMITTED: "the policy's decision is not permitted for this hook and was replaced",
-    DISPOSITION_NOT_SUPPORTED: "the policy's decision is not supported by this Guardian and was replaced",
+    MODIFY_COMPOSITION: "the policy's modifications have no single meaning and were replaced by a denial",
+    MODIFY_UNSUPPORTED: "the client cannot apply the policy's modifications, which were replaced",
+    APPROVER_UNAVAILABLE: "the client cannot wait for an approver, so the question was replaced",
+    DEFERRAL_BOUND_EXCEEDED: "the session had as many deferrals as it may have, so this one was replaced by a denial",
 }
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +63,9 @@ class Ruling:
     findings: tuple[FindingRecord, ...]
 
 
-def decide(call: Call, progress: SessionProgress, considered: Considered, engine: PolicyEngine) -> Ruling:
+def decide(
+    call: Call, progress: SessionProgress, considered: Considered, engine: PolicyEngine, to: Recipient
+) -> Ruling:
     """The decision on a step whose session stands at `progress`, the step itself not counted."""
     placement = considered.placement
     codes = [conduct.value for conduct in placement.conduct]
@@ -71,7 +80,10 @@ def decide(call: Call, progress: SessionProgress, considered: Considered, engine
         decision = _evaluate(engine, facts_of(call.envelope, progress, considered))
         if EVALUATION_FAILED in decision.reason_codes:
             codes.append(EVALUATION_FAILED)
-    decision = _permitted(call, decision, codes)
+    if call.spec is not None:
+        given = give(call.spec, decision, call.envelope.payload, to)
+        decision = given.decision
+        codes.extend(given.codes)
     if placement.reason_codes or considered.codes:
         decision = replace(decision, reason_codes=(*decision.reason_codes, *placement.reason_codes, *considered.codes))
     findings = [_finding(code, placement.turn_id) for code in dict.fromkeys(codes)]
@@ -95,36 +107,6 @@ def _evaluate(engine: PolicyEngine, facts: Facts) -> Decision:
     except BaseException:  # noqa: BLE001  one engine call; bindings raise panics that are no Exception
         _log.exception("policy_engine_failed", session_id=facts.session.id, step_id=facts.step_id)
     return Decision(Disposition.DENY, _FAILED, (EVALUATION_FAILED,), (engine.reference,))
-
-
-def _permitted(call: Call, decision: Decision, codes: list[str]) -> Decision:
-    permitted = frozenset[Disposition]() if call.spec is None else call.spec.permitted
-    if decision.disposition in permitted & _SUPPORTED:
-        return decision
-    if call.audit_only:
-        return _allowed_instead(decision, codes)
-    supported = decision.disposition in permitted
-    code = DISPOSITION_NOT_SUPPORTED if supported else DISPOSITION_NOT_PERMITTED
-    codes.append(code)
-    return Decision(
-        Disposition.DENY,
-        f"The policy answered {decision.disposition}, which cannot be given here. {decision.reasoning}",
-        (code, *decision.reason_codes),
-        decision.policy_references,
-    )
-
-
-def _allowed_instead(decision: Decision, codes: list[str]) -> Decision:
-    """ALLOW for a step that reports what has happened, with the reasons why it would have been denied."""
-    ours = {CHAIN_MISMATCH, EVALUATION_FAILED}.intersection(decision.reason_codes)
-    if not ours:
-        codes.append(DISPOSITION_NOT_PERMITTED)
-    return Decision(
-        Disposition.ALLOW,
-        reasoning=decision.reasoning,
-        reason_codes=decision.reason_codes if ours else (DISPOSITION_NOT_PERMITTED, *decision.reason_codes),
-        policy_references=decision.policy_references,
-    )
 
 
 def _finding(code: str, turn_id: str | None) -> FindingRecord:

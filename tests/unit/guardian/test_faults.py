@@ -269,8 +269,8 @@ def test_an_engine_that_fails_denies_and_tells_nothing(tmp_path: Path, fault: ob
 @pytest.mark.parametrize(
     ("decision", "code"),
     [
-        (Decision(Disposition.MODIFY, "m", modifications={"modified_content": "x"}), "disposition_not_supported"),
-        (Decision(Disposition.DEFER, "d", defer_details={"reason": "low_confidence"}), "disposition_not_supported"),
+        (Decision(Disposition.MODIFY, "m", modifications={"modified_content": "x"}), "evaluation_failed"),
+        (Decision(Disposition.DEFER, "d", defer_details={"reason": "low_confidence"}), "evaluation_failed"),
     ],
 )
 def test_a_disposition_we_cannot_give_is_a_denial(tmp_path: Path, decision: Decision, code: str) -> None:
