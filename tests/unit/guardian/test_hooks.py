@@ -54,6 +54,18 @@ def test_a_payload_that_breaks_its_hooks_schema_is_refused(tmp_path: Path, metho
     running(tmp_path, work)
 
 
+def test_a_session_ends_by_either_name_of_its_reason(tmp_path: Path) -> None:
+    """CORE-END-01: and what it does not know is refused under both."""
+
+    async def work(here: House) -> None:
+        agent = await greeted(here)
+        assert (await agent.refused("sessionEnd", {"session_reason": "bored"})).code == -32602
+        assert (await agent.step("sessionEnd", {"session_reason": "timeout"})).decision == "allow"
+        assert (await agent.step("userMessage", PAYLOADS["steps/userMessage"])).reason_codes == ("session_closed",)
+
+    running(tmp_path, work)
+
+
 def test_every_entry_says_which_origins_its_step_brought(tmp_path: Path) -> None:
     """AUD-02, CORE-CH-02: inside the hash, and the shape is the standard's."""
 
