@@ -1,8 +1,9 @@
 """What a MODIFY changes (ACS 6.3 and 6.5, ledger section 8): is it one meaning, and what does it make of a payload?
 
 Answers for both sides: a Guardian sends nothing that is refused here, and an Observed Agent treats it as DENY. Pointers
-start at the payload; an override of an argument stands at `/arguments/<name>/value`. Must never hand back a payload in
-which an asked-for change is missing: what cannot be applied raises. Pure.
+start at the payload; an override of an argument stands at `/arguments/<name>/value`, in a wrapped MCP call at
+`/params/arguments/<name>`. Must never hand back a payload in which an asked-for change is missing: what cannot be
+applied raises. Pure.
 """
 
 import re
@@ -20,6 +21,7 @@ _CONTENT: Final = "modified_content"
 _REDACTIONS: Final = "redactions"
 _OVERRIDES: Final = "parameter_overrides"
 _ARGUMENTS: Final = "arguments"
+_WRAPPED_ARGUMENTS: Final = ("params", "arguments")
 _MEMBERS = frozenset({_CONTENT, _REDACTIONS, _OVERRIDES})
 # Where a hook keeps the text that `modified_content` is about: messages, results and memory, and a compaction.
 _CONTENT_MEMBERS = ("content", "outputs", "results", "summary")
@@ -56,7 +58,13 @@ def check_modifications(modifications: Mapping[str, object]) -> None:
         raise ModificationsRejected("the modifications change nothing")
     if len(redactions) + len(overrides) > MAX_EDITS:
         raise ModificationsRejected(f"more than {MAX_EDITS} modifications")
-    _check_disjoint([*redactions, *((_ARGUMENTS, name) for name in overrides)])
+    _check_disjoint(
+        [
+            *redactions,
+            *((_ARGUMENTS, name) for name in overrides),
+            *((*_WRAPPED_ARGUMENTS, name) for name in overrides),
+        ]
+    )
     _check_other_root(redactions, overrides)
 
 
@@ -95,7 +103,7 @@ def apply_modifications(payload: Mapping[str, object], modifications: Mapping[st
     for segments, replacement in _redactions(modifications).items():
         changed = _replaced(changed, segments, replacement, "/".join(("", *segments)))
     for name, value in _overrides(modifications).items():
-        changed = _replaced(changed, (_ARGUMENTS, name, "value"), value, f"argument {name!r}")
+        changed = _replaced(changed, _override_place(payload, name), value, f"argument {name!r}")
     return cast("dict[str, object]", changed)
 
 
@@ -110,6 +118,12 @@ def parse_pointer(pointer: object) -> Segments:
     if _BAD_ESCAPE.search(pointer):
         raise ModificationsRejected(f"the path {pointer!r} has a tilde that escapes nothing")
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+
+
+def _override_place(payload: Mapping[str, object], name: str) -> Segments:
+    if _ARGUMENTS not in payload and isinstance(payload.get(_WRAPPED_ARGUMENTS[0]), Mapping):
+        return (*_WRAPPED_ARGUMENTS, name)
+    return (_ARGUMENTS, name, "value")
 
 
 def _redactions(modifications: Mapping[str, object]) -> dict[Segments, str]:
