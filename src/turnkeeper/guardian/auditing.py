@@ -37,7 +37,7 @@ from turnkeeper.acs import (
 from turnkeeper.guardian.calls import checked_payload, payload_schema
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow
 from turnkeeper.guardian.mcp import check_shape
-from turnkeeper.guardian.provenance import step_summary
+from turnkeeper.guardian.provenance import data_of, step_summary
 from turnkeeper.guardian.replaying import Replay, Replayed
 from turnkeeper.guardian.windows import SESSION_END, TURN_END, Conduct, Placement
 
@@ -309,7 +309,7 @@ class SessionAuditor:
         expected = ContextEntry.for_request(
             envelope,
             turn_id=placement.turn_id,
-            provenance_summary=step_summary(envelope) if self._summarized else None,
+            provenance_summary=step_summary(envelope.request_id, data_of(envelope)) if self._summarized else None,
         ).to_document()
         stated = {name: value for name, value in entry.items() if name not in _HASHES}
         for name in sorted(expected.keys() | stated.keys()):

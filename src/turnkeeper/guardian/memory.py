@@ -7,7 +7,6 @@ step stands apart from `Kept`, which is written only when it changes. Pure.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 import orjson
@@ -32,7 +31,8 @@ _Value = TypeVar("_Value")
 
 
 def _empty() -> Mapping[str, Any]:
-    return MappingProxyType({})
+    # A plain dict, which has a form as JSON; nobody writes to it.
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +155,12 @@ NOTHING_REMEMBERED: Final = SessionMemory()
 
 def render_standing(memory: SessionMemory) -> str:
     """What changes with each step, as JSON."""
-    standing = {name: getattr(memory, name) for name in _STANDING}
-    return orjson.dumps(standing | {"provenance": _plain(memory.provenance)}).decode()
+    return orjson.dumps({name: getattr(memory, name) for name in _STANDING}).decode()
 
 
 def render_kept(kept: Kept) -> str:
     """What changes rarely, as JSON."""
-    return orjson.dumps(_plain(kept)).decode()
+    return orjson.dumps(kept).decode()
 
 
 def render_window(window: TurnWindow) -> str:
@@ -181,18 +180,7 @@ def parse_window(text: str) -> TurnWindow:
     return _window(orjson.loads(text))
 
 
-_STANDING = tuple(member.name for member in fields(SessionMemory) if member.name not in ("provenance", "kept"))
-
-
-def _plain(value: object) -> object:
-    if hasattr(value, "__dataclass_fields__"):
-        members = cast("Kept", value)
-        return {member.name: _plain(getattr(members, member.name)) for member in fields(members)}
-    if isinstance(value, Mapping):
-        return {name: _plain(member) for name, member in cast("Mapping[str, object]", value).items()}
-    if isinstance(value, tuple):
-        return [_plain(member) for member in cast("tuple[object, ...]", value)]
-    return value
+_STANDING = tuple(member.name for member in fields(SessionMemory) if member.name != "kept")
 
 
 def _kept(members: dict[str, Any]) -> Kept:

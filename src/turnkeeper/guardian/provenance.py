@@ -152,16 +152,16 @@ def data_of(request: RequestEnvelope) -> tuple[Datum, ...]:
     )
 
 
-def step_summary(request: RequestEnvelope) -> dict[str, object]:
+def step_summary(request_id: str, data: tuple[Datum, ...]) -> dict[str, object]:
     """The `provenance_summary` of a step's own entry: nothing but the request is needed to compute it again."""
     counts: dict[str, int] = {}
-    for datum in data_of(request):
+    for datum in data:
         counts[datum.origin] = counts.get(datum.origin, 0) + 1
     return {
         "origins_seen": list(counts),
         "entry_count": sum(counts.values()),
         "entry_count_by_origin": counts,
-        "earliest_step_id_by_origin": dict.fromkeys(counts, request.request_id),
+        "earliest_step_id_by_origin": dict.fromkeys(counts, request_id),
     }
 
 

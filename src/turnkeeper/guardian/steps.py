@@ -49,7 +49,7 @@ from turnkeeper.guardian.ports import (
     TurnClosed,
     UsedBefore,
 )
-from turnkeeper.guardian.provenance import KnownDatum, step_summary
+from turnkeeper.guardian.provenance import KnownDatum, Trace, step_summary
 from turnkeeper.guardian.sessions import LiveSession, Sessions
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS, GuardianSettings
 from turnkeeper.guardian.subagents import SUBAGENT_START
@@ -160,7 +160,7 @@ class StepDesk:
         decision = ruling.decision
         placement = considered.placement.decided(decision.disposition)
         memory = settled(considered, placement, call.envelope, decision.disposition)
-        entry = _entry(call, placement, progress.head)
+        entry = _entry(call, placement, progress.head, considered.traced)
         head = str(entry["entry_hash"])
         return _record(
             call,
@@ -277,8 +277,8 @@ def _check_subagent(call: Call) -> None:
         )
 
 
-def _entry(call: Call, placement: Placement, head: str | None) -> dict[str, object]:
-    summary = step_summary(call.envelope)
+def _entry(call: Call, placement: Placement, head: str | None, traced: Trace) -> dict[str, object]:
+    summary = step_summary(call.envelope.request_id, traced.data)
     entry = ContextEntry.for_request(call.envelope, turn_id=placement.turn_id, provenance_summary=summary)
     try:
         return link(entry.to_document(), head)
