@@ -42,6 +42,11 @@ class StdioTransport:
         """The standard's name."""
         return "stdio"
 
+    @property
+    def child(self) -> asyncio.subprocess.Process | None:
+        """The Guardian's process, once there was a request; for whoever watches over it."""
+        return self._child
+
     async def exchange(self, body: bytes, *, timeout_ms: int) -> bytes:
         """One frame out and the frame that answers it. Raises `TransportFailed`."""
         child = await self._running()
