@@ -7,6 +7,7 @@ from tests.unit.guardian.samples import provenance, result
 
 from turnkeeper.guardian.memory import MAX_DEFERRED_TURNS
 from turnkeeper.guardian.ports import TurnSummary
+from turnkeeper.guardian.windows import MAX_NESTED_TURNS
 from turnkeeper.store.chain_reader import SqliteChainReader
 
 AT_MOST_TWO = ALLOW_ALL.replace(
@@ -148,5 +149,38 @@ def test_a_turns_summary_is_kept_with_it(tmp_path: Path) -> None:
         assert (await agent.turn_end("t", summary=whole)).reason_codes == ()
         assert [turn.summary for turn in turns(here)] == ["in short"]
         assert findings(here) == []
+
+    running(tmp_path, work)
+
+
+def test_a_budget_of_the_session_is_counted_by_the_guardian_over_turns_and_restarts(tmp_path: Path) -> None:
+    """CORE-INT-05: neither new turns nor what the agent says of its counts give any of it back."""
+    policy = engine(AT_MOST_TWO.replace(b"turn.tool_calls", b"session.tool_calls"))
+
+    async def before(here: House) -> str:
+        agent = await greeted(here)
+        for turn_id in "tu":
+            await agent.turn_start(turn_id)
+            assert (await agent.tool(turn_id)).decision == "allow"
+            await agent.turn_end(turn_id, tool_call_count=0)
+        return agent.session_id
+
+    async def after(here: House) -> None:
+        agent = here.agent(session_id=session_id)
+        await agent.turn_start("v")
+        assert (await agent.tool("v")).decision == "deny"
+
+    session_id = running(tmp_path, before, policy=policy)
+    running(tmp_path, after, policy=policy)
+
+
+def test_only_so_many_turns_are_open_inside_one_another(tmp_path: Path) -> None:
+    async def work(here: House) -> None:
+        agent = await greeted(here)
+        await started(agent, "0")
+        for depth in range(1, MAX_NESTED_TURNS + 1):
+            await started(agent, str(depth), str(depth - 1))
+        assert findings(here) == ["turn_already_open"]
+        assert len(turns(here)) == MAX_NESTED_TURNS
 
     running(tmp_path, work)
