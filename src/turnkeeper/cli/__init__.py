@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "export",
     "verify",
     "validate",
+    "policy",
     "doctor",
     "config",
     "demo",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter, eq, ge, gt, le, lt, ne
 from typing import Any, Final, cast
 
-from turnkeeper.policy.facts import ApprovalFacts, Facts, SessionFacts, TurnFacts
+from turnkeeper.policy.facts import FACT_NAMES, ApprovalFacts, Facts, SessionFacts, TurnFacts
 from turnkeeper.policy.tokens import Token, tokenize
 
 Truth = Callable[[Facts], bool | None]
@@ -28,6 +28,7 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 }
 _MISSING = object()
 _ARGUMENT = "argument"
+_OPEN_FACTS = ("args", "payload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class NativeCondition:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A value and its kind: `bool`, `int`, `str` of a known place, or an argument, which is anything or missing."""
+    """A value and its kind: `bool`, `int`, `str` of a known place, or the agent's, which is anything or missing."""
 
     kind: str
     get: Callable[[Facts], object]
@@ -173,28 +174,28 @@ class _Reader:
         test = _TEXT_TESTS.get(self._name())
         for sign in ("(", variable, ")", ")"):
             self._expect(sign)
-        if test is None or variable in _FACTS or variable == "args":
+        if test is None or variable in FACT_NAMES:
             raise _Unsupported
         return _tested(term, test, texts)
 
     def _has(self) -> Truth:
         self._expect("has")
         self._expect("(")
-        name = self._argument_name()
+        get = self._argument_getter()
         self._expect(")")
-        return lambda facts: _argument(facts, name) is not _MISSING
+        return lambda facts: get(facts) is not _MISSING
 
     def _is_text(self) -> Truth:
         """`type(args.x) == string`."""
         for sign in ("type", "("):
             self._expect(sign)
-        name = self._argument_name()
+        get = self._argument_getter()
         self._expect(")")
         wanted = {"==": True, "!=": False}.get(self._take_any())
         self._expect("string")
         if wanted is None:
             raise _Unsupported
-        return lambda facts: None if (found := _argument(facts, name)) is _MISSING else isinstance(found, str) is wanted
+        return lambda facts: None if (found := get(facts)) is _MISSING else isinstance(found, str) is wanted
 
     def _term(self) -> _Term:
         token = self._token()
@@ -205,9 +206,8 @@ class _Reader:
         if token.written in ("true", "false"):
             self._at += 1
             return _constant(token.written == "true")
-        if token.written == "args":
-            name = self._argument_name()
-            return _Term(_ARGUMENT, lambda facts: _argument(facts, name))
+        if token.written in _OPEN_FACTS:
+            return _Term(_ARGUMENT, self._argument_getter())
         return self._fact()
 
     def _fact(self) -> _Term:
@@ -219,10 +219,16 @@ class _Reader:
             raise _Unsupported
         return _FACTS[name]
 
-    def _argument_name(self) -> str:
-        self._expect("args")
+    def _argument_getter(self) -> Callable[[Facts], object]:
+        """`args.NAME` or `payload.NAME`: anything, or missing."""
+        root = self._name()
         self._expect(".")
-        return self._name()
+        name = self._name()
+        if root == "args":
+            return lambda facts: _argument(facts, name)
+        if root == "payload":
+            return lambda facts: facts.payload.get(name, _MISSING)
+        raise _Unsupported
 
     def _number(self) -> int:
         written = "-" if self._take("-") else ""

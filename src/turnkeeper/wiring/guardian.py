@@ -3,7 +3,6 @@
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import httpx
 
@@ -15,7 +14,7 @@ from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engines.cel import CelEngine
-from turnkeeper.policy.rules import RuleSet, parse_rules
+from turnkeeper.policy.rules import PolicyRejected, RuleSet
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.turns.exchange import Exchange
@@ -26,8 +25,7 @@ from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keyring, platform_keyring
-
-MAX_POLICY_BYTES: Final = 1_048_576
+from turnkeeper.wiring.policies import load_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +89,17 @@ def make_governor(base: Base, store: TurnStore, side: GuardianSide) -> Governor:
 
 
 def load_rules(policy: Path | None) -> RuleSet:
-    """The Guardian's rules: a file's, or the shipped ones. Raises `PolicyRejected`, `ConfigInvalid`."""
+    """The Guardian's rules: a file's or folder's, or the shipped ones. Raises `PolicyRejected`, `ConfigInvalid`."""
     if policy is None:
         return default_rules()
-    try:
-        with policy.open("rb") as stream:
-            content = stream.read(MAX_POLICY_BYTES + 1)
-    except OSError as error:
-        raise ConfigInvalid(f"guardian.policy: {policy} cannot be read: {error.strerror}") from error
-    if len(content) > MAX_POLICY_BYTES:
-        raise ConfigInvalid(f"guardian.policy: {policy} is over {MAX_POLICY_BYTES} bytes")
-    return parse_rules(content)
+    bundle = load_policy(policy)
+    if bundle.cedar_settings is not None:
+        raise PolicyRejected(
+            "engines.cedar: a policy with Cedar can be checked, tested and evaluated, but not be served yet",
+            code="not_supported_yet",
+            detail={"path": "engines.cedar"},
+        )
+    return bundle.rules
 
 
 def _shared_keyring(secret_file: Path, key_id: str) -> Keyring:

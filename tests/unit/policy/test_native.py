@@ -35,6 +35,10 @@ ATOMS = (
     '["l", "x"].exists(w, args.command.contains(w))',
     '["sh", "x"].exists(w, tool.name.startsWith(w))',
     "false",
+    "has(payload.capability)",
+    'payload.capability == "x.read"',
+    '!payload.capability.endsWith(".read")',
+    'payload.tool != "x"',
     'args.command.matches("^l")',
     "args.command > 1",
     "1 / session.denials == 1",
@@ -62,10 +66,11 @@ def steps(draw: st.DrawFn) -> Facts:
     """A tool call with any counts and any argument."""
     numbers = st.integers(-1, 3)
     arguments = {name: {"value": draw(VALUES)} for name in draw(NAMES)}
+    more = draw(st.sampled_from([{}, {"capability": "x.read"}, {"capability": 1}, {"capability": None}]))
     return Facts(
         method="steps/toolCallRequest",
         step_id="step",
-        payload={"tool": {"name": draw(st.sampled_from(["shell", "write", "x"]))}, "arguments": arguments},
+        payload={"tool": {"name": draw(st.sampled_from(["shell", "write", "x"]))}, "arguments": arguments, **more},
         agent_id="agent",
         session=SessionFacts(
             SESSION_ID, denials=draw(numbers), deferrals=draw(numbers), turns_since_taint=draw(numbers)
@@ -94,7 +99,7 @@ def test_what_is_decided_natively_is_what_cel_decides(condition: str, facts: Fac
         assert by_cel(condition, facts) is False
 
 
-@pytest.mark.parametrize("condition", ATOMS[:22])
+@pytest.mark.parametrize("condition", ATOMS[:26])
 @given(facts=steps())
 def test_each_simple_comparison_is_native_and_right(condition: str, facts: Facts) -> None:
     native = native_condition(condition)
@@ -113,6 +118,9 @@ def test_each_simple_comparison_is_native_and_right(condition: str, facts: Facts
         'tool.name == "a\\n"',
         'tool.name.matches("x")',
         "payload.x == 1",
+        'payload.x.y == "a"',
+        '["a"].exists(tool, tool.name.contains(tool))',
+        'payload["x"] == "a"',
         "args.command == 1",
         "!turn.denied == true",
         "turn.steps > 9223372036854775808",

@@ -10,7 +10,6 @@ conditions ask `has(...)` first.
 
 import fnmatch
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -44,6 +43,16 @@ class _Compiled:
     native: NativeCondition | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """What concerns a hook and a tool: rules that hold without a condition, the indexes of those that have one, and
+    the decision where none of these holds."""
+
+    unconditional: tuple[Rule, ...]
+    conditional: tuple[int, ...]
+    decision: Decision
+
+
 class CelEngine:
     """A rule set ready to decide. Raises `PolicyRejected` for a condition that does not compile, naming its rule."""
 
@@ -63,12 +72,13 @@ class CelEngine:
         """The policy's word on one step."""
         tool, hook = facts.tool_name, facts.hook
         long = len(tool or "") > MAX_REMEMBERED_NAME_CHARACTERS or len(hook) > MAX_REMEMBERED_NAME_CHARACTERS
-        matched, conditional = (self._select if long else self._remembered)(hook, tool)
-        failed: Sequence[Rule] = ()
-        if conditional:
-            held, failed = self._evaluate_conditions(facts, conditional)
-            matched = (*matched, *held)
-        decision = compose(self._rules, matched, failed, approved=facts.approval.granted)
+        selected = (self._select if long else self._remembered)(hook, tool)
+        held, failed = self._evaluate_conditions(facts, selected.conditional) if selected.conditional else ((), ())
+        if held or failed or facts.approval.granted:
+            matched = (*selected.unconditional, *held)
+            decision = compose(self._rules, matched, failed, approved=facts.approval.granted)
+        else:
+            decision = selected.decision
         return self._applicable(facts, decision) if decision.modifications is not None else decision
 
     def explain(self, facts: Facts) -> tuple[RuleTrace, ...]:
@@ -115,15 +125,15 @@ class CelEngine:
             )
         return decision
 
-    def _select(self, hook: str, tool: str | None) -> tuple[tuple[Rule, ...], tuple[int, ...]]:
-        """The rules that hold without a condition, and the indexes of those that have one."""
+    def _select(self, hook: str, tool: str | None) -> _Selected:
         found = [
-            index
-            for index, compiled in enumerate(self._compiled)
-            if _concerns_hook(compiled.rule, hook) and _concerns_tool(compiled, tool)
+            compiled_at
+            for compiled_at in enumerate(self._compiled)
+            if _concerns_hook(compiled_at[1].rule, hook) and _concerns_tool(compiled_at[1], tool)
         ]
-        unconditional = tuple(self._compiled[index].rule for index in found if self._compiled[index].condition is None)
-        return unconditional, tuple(index for index in found if self._compiled[index].condition is not None)
+        unconditional = tuple(compiled.rule for _, compiled in found if compiled.condition is None)
+        conditional = tuple(index for index, compiled in found if compiled.condition is not None)
+        return _Selected(unconditional, conditional, compose(self._rules, unconditional, ()))
 
     def _compile_together(self, conditional: tuple[int, ...]) -> cel.Expression | None:
         text = " || ".join(f"({self._rules.rules[index].when}\n)" for index in conditional)
