@@ -68,16 +68,23 @@ class JsonLinesAudit:
 
     def __call__(self, record: AuditRecord) -> None:
         """Appends the record. Raises `AuditFailed`."""
-        line = json.dumps(dict(record.document), ensure_ascii=False, separators=(",", ":")) + "\n"
+        line = json.dumps(dict(record.document), separators=(",", ":")).encode() + b"\n"
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(descriptor, line.encode("utf-8", "backslashreplace"))
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            written = self._append(line)
         except OSError as error:
             raise AuditFailed(f"the audit record cannot be written to {self._path}: {error.strerror}") from error
+        if written != len(line):
+            raise AuditFailed(f"only a part of the audit record was written to {self._path}")
+
+    def _append(self, line: bytes) -> int:
+        # One write of one line: processes that share the file do not mix theirs.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            written = os.write(descriptor, line)
+            os.fsync(descriptor)
+            return written
+        finally:
+            os.close(descriptor)
 
 
 def log_audit(record: AuditRecord) -> None:

@@ -6,13 +6,15 @@ import pytest
 from tests.unit.client.rig import SECRET, Rig
 from tests.unit.client.sync_half import SOURCE, TARGET, blocking
 from tests.unit.client.test_pending import ask
+from tests.unit.client.test_steps import AGBOM, CHILD, DIGEST
 from tests.unit.client.test_turn_scope import divide, run
 
-from turnkeeper.acs import Verdict
+from turnkeeper.acs import METHODS, Verdict
 from turnkeeper.client import (
     ClientSettings,
     Identity,
     InProcessTransport,
+    Retrieved,
     ScopeOver,
     StepDenied,
     StepPending,
@@ -145,6 +147,29 @@ def test_the_bridge_is_not_to_be_used_from_its_own_thread() -> None:
 
     bridge.run(outer())
     bridge.close()
+
+
+def test_the_blocking_helpers_reach_every_method_of_the_standard() -> None:
+    rig = Rig()
+    with blocking_client(rig) as guardian, guardian.session() as session, session.turn() as turn:
+        session.agbom_snapshot(AGBOM)
+        session.agent_trigger("scheduled")
+        turn.user_message("hello")
+        turn.knowledge_retrieval("q", [Retrieved("v")])
+        turn.memory_context_retrieval([Retrieved("v")])
+        turn.memory_store("v")
+        turn.tool_call_request("shell", {})
+        turn.tool_call_result("shell", "x")
+        turn.skill_register("s", DIGEST, [])
+        turn.skill_load("s", DIGEST)
+        turn.skill_unload("s", "session_end")
+        turn.pre_compact(["e"])
+        turn.post_compact("short", ["e"], derived_from=["p"])
+        turn.subagent_start(CHILD, "step")
+        turn.subagent_stop(CHILD, "completed")
+        turn.agbom_changed(full_snapshot=AGBOM)
+        turn.agent_response("done")
+    assert {envelope.method for envelope in rig.scripted.received} == {"handshake/hello", *METHODS} - {"system/ping"}
 
 
 def test_verdicts_are_there_for_who_wants_them() -> None:
