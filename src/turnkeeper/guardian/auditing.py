@@ -34,11 +34,13 @@ from turnkeeper.acs import (
     verify_request,
     verify_response,
 )
+from turnkeeper.guardian.approvals import REFERENCE
 from turnkeeper.guardian.calls import checked_payload, payload_schema
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow
 from turnkeeper.guardian.mcp import check_shape
 from turnkeeper.guardian.provenance import data_of, step_summary
 from turnkeeper.guardian.replaying import Replay, Replayed
+from turnkeeper.guardian.resubmissions import INTENT_EXTENSION
 from turnkeeper.guardian.windows import SESSION_END, TURN_END, Conduct, Placement
 
 _HASHES: Final = frozenset({"entry_hash", "previous_hash"})
@@ -130,11 +132,16 @@ class SessionAuditor:
         self._turns: list[TurnAudit] = []
         self._turns_known = True
         self._summarized = False
+        self._extension: Mapping[str, object] | None = None
+        self._questions: set[str] = set()
 
     def take(self, row: AuditRow) -> None:
         """Audits the next row."""
         self._rows += 1
         self._check_numbering(row)
+        if row.entry is not None and _is_extension(row):
+            self._take_extension(row.entry)
+            return
         self._check_digests(row)
         request = self._read_request(row)
         answer = self._read_answer(row, request)
@@ -153,12 +160,15 @@ class SessionAuditor:
             self._check_turn_id(row, None)
             return
         self._check_binding(request)
+        self._check_extension(row.entry, request.envelope, answer)
         self._check_step(row, request.envelope, answer, before)
 
     def close(self) -> SessionAudit:
         """The session's state after its last row; reports heads that were witnessed and do not occur."""
         for head in sorted(self._unseen_heads):
             self._break("witnessed_head_missing", f"the witnessed head {head} is not in the chain", row=0)
+        if self._extension is not None:
+            self._break("extension_not_bound", "an extension of the intent is followed by no step", row=0)
         turns = [*self._turns]
         window = self._replay.window
         while window is not None:
@@ -167,6 +177,33 @@ class SessionAuditor:
             turns.append(TurnAudit(window.turn_id, None, window.steps, window.tool_calls))
             window = window.outer
         return SessionAudit(self._session_id, self._rows, self._entries, self._head, self._closed, tuple(turns))
+
+    def _take_extension(self, entry: Mapping[str, object]) -> None:
+        """An entry without a request: it has to come from a question, and into force with the step after it."""
+        self._check_link(entry)
+        if self._extension is not None:
+            self._break("extension_not_bound", "an extension of the intent is followed by no step")
+        if entry.get("step_id") not in self._questions:
+            self._break("extension_not_asked", "an extension of the intent answers no question of this session")
+        self._extension = entry
+
+    def _check_extension(
+        self, entry: Mapping[str, object], envelope: RequestEnvelope, answer: JsonObject | None
+    ) -> None:
+        decision = _decision(answer)
+        if decision in (Disposition.ASK, Disposition.DEFER):
+            self._questions.add(envelope.request_id)
+        extension, self._extension = self._extension, None
+        if extension is None:
+            return
+        bound = (
+            extension.get("entry_id") == f"{envelope.request_id}/{INTENT_EXTENSION}"
+            and extension.get("request_hash") == entry.get("request_hash")
+            and extension.get("step_id") == envelope.payload.get(REFERENCE)
+            and decision in (None, Disposition.ALLOW, Disposition.MODIFY)
+        )
+        if not bound:
+            self._break("extension_not_bound", "an extension of the intent does not belong to the step after it")
 
     def _check_numbering(self, row: AuditRow) -> None:
         if row.recorded is not None and row.recorded != self._rows:
@@ -343,6 +380,12 @@ class SessionAuditor:
 
     def _found(self, code: str, severity: Severity, message: str, row: int | None) -> None:
         self._report(AuditFinding(code, severity, self._session_id, self._rows if row is None else row, message))
+
+
+def _is_extension(row: AuditRow) -> bool:
+    if row.entry is None or row.request is not None or row.response is not None:
+        return False
+    return row.entry.get("step_type") == INTENT_EXTENSION
 
 
 def _result(answer: JsonObject | None) -> Mapping[str, object]:

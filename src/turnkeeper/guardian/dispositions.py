@@ -38,10 +38,14 @@ _DETAILS: Final[Mapping[Disposition, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The decision that is given, and a code for each way in which it is not the policy's."""
+    """The decision that is given, and a code for each way in which it is not the policy's.
+
+    `ask` is the question to an approver, also where the client is told to wait by a DEFER.
+    """
 
     decision: Decision
     codes: tuple[str, ...] = ()
+    ask: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def _ask(spec: HookSpec, decision: Decision, to: Recipient) -> Given:
     details = cast("Mapping[str, object]", decision.ask_details)
     approver = cast("Mapping[str, str]", details["approver"])
     if to.abilities.can_wait_for(approver["type"]):
-        return Given(decision)
+        return Given(decision, ask=details)
     if to.abilities.ask_fallback is AskFallback.DENY:
         reasoning = f"This client cannot wait for an approver of type {approver['type']} (ask). {decision.reasoning}"
         return _replaced(spec, decision, APPROVER_UNAVAILABLE, reasoning)
@@ -118,7 +122,7 @@ def _ask(spec: HookSpec, decision: Decision, to: Recipient) -> Given:
         },
     )
     given = _defer(spec, deferred, to)
-    return replace(given, codes=(APPROVER_UNAVAILABLE, *given.codes))
+    return replace(given, codes=(APPROVER_UNAVAILABLE, *given.codes), ask=details)
 
 
 def _defer(spec: HookSpec, decision: Decision, to: Recipient) -> Given:

@@ -93,9 +93,17 @@ def consider(
 
 
 def settled(
-    considered: Considered, placement: Placement, request: RequestEnvelope, given: Disposition
+    considered: Considered,
+    placement: Placement,
+    request: RequestEnvelope,
+    given: Disposition,
+    *,
+    waits_still: bool = False,
 ) -> SessionMemory:
-    """What the session remembers once the step was answered."""
+    """What the session remembers once the step was answered.
+
+    A step that `waits_still` was deferred before: that it is told so again is no further deferral.
+    """
     memory = considered.memory
     if given in _LET_THROUGH:
         memory = _granted(considered)
@@ -103,7 +111,7 @@ def settled(
         memory = replace(
             memory,
             denials=memory.denials + (given is Disposition.DENY),
-            deferrals=memory.deferrals + (given is Disposition.DEFER),
+            deferrals=memory.deferrals + (given is Disposition.DEFER and not waits_still),
         )
     deferred = deferred_after(memory.kept.deferred_turns, placement, request)
     return memory if deferred is memory.kept.deferred_turns else memory.keeping(deferred_turns=deferred)

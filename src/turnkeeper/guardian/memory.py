@@ -116,8 +116,21 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A question about a step, until it is over. `standing` is a grant for the rest of the session."""
+
+    input_hash: str
+    expires_at_ms: int
+    used: bool = False
+    standing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
-    """What changes rarely. `agbom` is None before its snapshot; skills and calls are by their own keys."""
+    """What changes rarely. `agbom` is None before its snapshot; skills and calls are by their own keys.
+
+    `asked` has questions to approvers by the request_id of the step that raised each.
+    """
 
     intent: KnownIntent | None = None
     intent_fixed: bool = False
@@ -126,12 +139,14 @@ class Kept:
     agbom: Mapping[str, Component] | None = None
     deferred_turns: Mapping[str, TurnWindow] = field(default_factory=_empty)
     noted: tuple[str, ...] = ()
+    asked: Mapping[str, Asked] = field(default_factory=_empty)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionMemory:
     """Everything of a session that a later step is judged by, save its counters, window, ids and lineage.
 
+    `extensions` counts the chain's entries of extended intents, which are no steps.
     `taint_turns` is how many turns were opened when untrusted data last came. `lineage_cut` says that an id was not
     remembered.
     """
@@ -139,6 +154,7 @@ class SessionMemory:
     started: bool = False
     denials: int = 0
     deferrals: int = 0
+    extensions: int = 0
     taint_step: str = ""
     taint_turns: int = NEVER_TAINTED
     lineage_cut: bool = False
@@ -193,6 +209,7 @@ def _kept(members: dict[str, Any]) -> Kept:
         agbom=None if agbom is None else _each(agbom, lambda part: Component(**part)),
         deferred_turns=_each(members["deferred_turns"], _window),
         noted=tuple(members["noted"]),
+        asked=_each(members.get("asked", {}), lambda asked: Asked(**asked)),
     )
 
 

@@ -47,7 +47,7 @@ def _session(request: RequestEnvelope, progress: SessionProgress, considered: Co
     turns = progress.turns + considered.placement.opened
     return SessionFacts(
         id=request.session_id,
-        steps=progress.entries + 1,
+        steps=progress.entries - memory.extensions + 1,
         tool_calls=progress.tool_calls + is_tool_call(request),
         turns=turns,
         tainted=memory.taint_step != "",

@@ -27,6 +27,7 @@ from turnkeeper.guardian.ports import (
     StoreFailed,
     UsedBefore,
 )
+from turnkeeper.guardian.resubmissions import may_wait
 from turnkeeper.guardian.sessions import LiveSession, Sessions
 from turnkeeper.guardian.settings import GuardianSettings
 from turnkeeper.guardian.steps import Recorded, Repeated, StepDenied, StepDesk
@@ -164,7 +165,12 @@ class Guardian:
             )
 
     async def _look_up(self, call: Call) -> Lookup:
-        """The head of the subagent's session that a step names, where it is one of ours under the same key."""
+        """What a step names: the question it was asked before, or the head of its subagent's session.
+
+        A subagent's session counts where it is one of ours under the same key.
+        """
+        if call.reference is not None and may_wait(call.spec):
+            return Lookup(approval=await self._sessions.find_approval(call.envelope.session_id, call.reference))
         named = call.envelope.payload.get("subagent_session_id")
         if call.envelope.method != SUBAGENT_STOP or not isinstance(named, str):
             return NOT_LOOKED_UP

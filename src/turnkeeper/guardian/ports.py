@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.memory import NOTHING_REMEMBERED, Kept, SessionMemory
 from turnkeeper.guardian.provenance import KnownDatum
 from turnkeeper.guardian.windows import TurnWindow
@@ -114,11 +115,13 @@ class UsedBefore:
 class Lookup:
     """What a step names outside itself, as far as this Guardian knows it.
 
-    `subagent_head` is the published head of the session that a step names as a subagent's.
+    `subagent_head` is the published head of the session that a step names as a subagent's; `approval` is the question
+    that the referenced step raised.
     """
 
     referenced_method: str | None = None
     subagent_head: str | None = None
+    approval: Approval | None = None
 
 
 NOT_LOOKED_UP: Final = Lookup()
@@ -146,8 +149,21 @@ class FindingRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtensionRecord:
+    """The chain's entry of an extended intent, which stands directly before the step that brings it into force."""
+
+    recorded: int
+    entry_id: str
+    entry: bytes
+    chain_hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
-    """Everything one answered request leaves behind. `kept` is None where what the session keeps has not changed."""
+    """Everything one answered request leaves behind. `kept` is None where what the session keeps has not changed.
+
+    `question` is what the answer asks an approver; `used_approval` the question whose grant let the step through.
+    """
 
     session_id: str
     recorded: int
@@ -169,6 +185,9 @@ class StepRecord:
     findings: tuple[FindingRecord, ...] = ()
     lineage: tuple[KnownDatum, ...] = ()
     kept: Kept | None = None
+    question: Approval | None = None
+    used_approval: str | None = None
+    extension: ExtensionRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +227,10 @@ class GuardianStore(Protocol):
         self, session_id: str, request_id: str, nonce: str | None, reference: str | None = None
     ) -> UsedBefore:
         """Whether the ids were used, looking at everything ever recorded. Raises `StoreFailed`."""
+        ...
+
+    def find_approval(self, session_id: str, request_id: str) -> Approval | None:
+        """The question that a step raised, as it stands now. Raises `StoreFailed`."""
         ...
 
 

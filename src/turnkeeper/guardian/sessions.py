@@ -9,6 +9,7 @@ import asyncio
 from collections import OrderedDict
 from concurrent.futures import Executor
 
+from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.ports import (
     GuardianStore,
     SessionProgress,
@@ -118,6 +119,11 @@ class Sessions:
         """What the store knows of these ids. Raises `StoreFailed`."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reader, self._store.find_used, session_id, request_id, nonce, reference)
+
+    async def find_approval(self, session_id: str, request_id: str) -> Approval | None:
+        """The question that a step of a session raised, as the store has it. Raises `StoreFailed`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reader, self._store.find_approval, session_id, request_id)
 
     def create(self, terms: SessionTerms) -> LiveSession:
         """A session that has only just shaken hands. It is not in the cache before `keep`."""

@@ -39,6 +39,7 @@ from turnkeeper.guardian.memory import SessionMemory
 from turnkeeper.guardian.ports import (
     MAX_TURN_SUMMARY_CHARACTERS,
     NOT_LOOKED_UP,
+    ExtensionRecord,
     FindingRecord,
     Lookup,
     RecordedAnswer,
@@ -50,6 +51,8 @@ from turnkeeper.guardian.ports import (
     UsedBefore,
 )
 from turnkeeper.guardian.provenance import KnownDatum, Trace, step_summary
+from turnkeeper.guardian.questions import Asking, asked_by, extension_record
+from turnkeeper.guardian.resubmissions import Resubmission, resubmission_of
 from turnkeeper.guardian.sessions import LiveSession, Sessions
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS, GuardianSettings
 from turnkeeper.guardian.subagents import SUBAGENT_START
@@ -156,11 +159,15 @@ class StepDesk:
             looked_up=looked_up,
             overrides=self._overrides,
         )
-        ruling = decide(call, progress, considered, self._engine, self._recipient(live))
+        again = resubmission_of(call.envelope, call.spec, considered.memory, looked_up.approval, call.received_at_ms)
+        ruling = decide(call, progress, considered, self._engine, to=self._recipient(live, again), again=again)
         decision = ruling.decision
         placement = considered.placement.decided(decision.disposition)
-        memory = settled(considered, placement, call.envelope, decision.disposition)
-        entry = _entry(call, placement, progress.head, considered.traced)
+        waits_still = again is not None and again.waits
+        memory = settled(considered, placement, call.envelope, decision.disposition, waits_still=waits_still)
+        asked = asked_by(call, live.terms, considered, ruling, again=again, memory=memory)
+        extension = extension_record(progress, asked)
+        entry = _entry(call, placement, progress.head if extension is None else extension.chain_hash, considered.traced)
         head = str(entry["entry_hash"])
         return _record(
             call,
@@ -168,17 +175,21 @@ class StepDesk:
             StepKind.STEP,
             render_decision(call, decision, head),
             RecordedAnswer(decision.disposition.value, head, None),
-            progress=_advanced(call, progress, placement, head, memory),
+            progress=_advanced(call, progress, placement, head, asked.memory, more=extension is not None),
             entry=orjson.dumps(entry),
             placement=placement,
             findings=ruling.findings,
             lineage=considered.traced.remembered,
+            asked=asked,
+            extension=extension,
         )
 
-    def _recipient(self, live: LiveSession) -> Recipient:
+    def _recipient(self, live: LiveSession, again: Resubmission | None) -> Recipient:
         terms, settings = live.terms, self._settings
         abilities = abilities_of(settings.clients, key_id=terms.key_id, agent_id=terms.agent_id)
-        return Recipient(abilities, live.progress.memory.deferrals, settings.max_deferrals)
+        # Whoever still waits is told so however many deferrals there were: this one was counted when it began.
+        deferrals = 0 if again is not None and again.waits else live.progress.memory.deferrals
+        return Recipient(abilities, deferrals, settings.max_deferrals)
 
 
 _NOTHING = RecordedAnswer(None, None, None)
@@ -287,12 +298,12 @@ def _entry(call: Call, placement: Placement, head: str | None, traced: Trace) ->
 
 
 def _advanced(
-    call: Call, progress: SessionProgress, placement: Placement, head: str, memory: SessionMemory
+    call: Call, progress: SessionProgress, placement: Placement, head: str, memory: SessionMemory, *, more: bool
 ) -> SessionProgress:
     return SessionProgress(
         head=head,
-        recorded=progress.recorded + 1,
-        entries=progress.entries + 1,
+        recorded=progress.recorded + 1 + more,
+        entries=progress.entries + 1 + more,
         tool_calls=progress.tool_calls + is_tool_call(call.envelope),
         turns=progress.turns + placement.opened,
         closed=call.envelope.method == SESSION_END,
@@ -336,6 +347,8 @@ def _record(
     findings: tuple[FindingRecord, ...] = (),
     lineage: tuple[KnownDatum, ...] = (),
     new_session: SessionTerms | None = None,
+    asked: Asking | None = None,
+    extension: ExtensionRecord | None = None,
 ) -> Recorded:
     standing = progress or replace(live.progress, recorded=live.progress.recorded + 1)
     record = StepRecord(
@@ -359,5 +372,8 @@ def _record(
         findings=findings,
         lineage=lineage,
         kept=None if standing.memory.kept is live.progress.memory.kept else standing.memory.kept,
+        question=None if asked is None else asked.question,
+        used_approval=None if asked is None else asked.used_approval,
+        extension=extension,
     )
     return Recorded(live, record)

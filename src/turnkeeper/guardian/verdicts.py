@@ -19,14 +19,29 @@ from turnkeeper.guardian.dispositions import (
     DISPOSITION_NOT_PERMITTED,
     MODIFY_COMPOSITION,
     MODIFY_UNSUPPORTED,
+    Given,
     Recipient,
     give,
 )
 from turnkeeper.guardian.ledger import Considered
+from turnkeeper.guardian.memory import SESSION_MEMORY_FULL
 from turnkeeper.guardian.observations import facts_of
 from turnkeeper.guardian.ports import FindingRecord, SessionProgress
+from turnkeeper.guardian.provenance import PROVENANCE_ID_REPEATED
+from turnkeeper.guardian.resubmissions import (
+    APPROVAL_DENIED,
+    APPROVAL_EXPIRED,
+    APPROVAL_INPUT_CHANGED,
+    APPROVAL_UNKNOWN,
+    APPROVAL_USED,
+    Resubmission,
+    may_wait,
+    raises_question,
+    with_grant,
+    without_room,
+)
 from turnkeeper.guardian.windows import Conduct
-from turnkeeper.policy.composition import EVALUATION_FAILED
+from turnkeeper.policy.composition import APPROVED, EVALUATION_FAILED
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.facts import Facts
 
@@ -43,6 +58,12 @@ _MESSAGES: Mapping[str, str] = {
     Conduct.DENIED_AFTER_ALLOW: "the turn ended as denied at its start, which was allowed",
     Conduct.COMPLETED_AFTER_DENY: "the turn ended as completed, and its start was denied",
     Conduct.DEFERRED_WITHOUT_DEFER: "the turn ended as deferred, and nothing in it was",
+    APPROVAL_UNKNOWN: "the step refers to a question that this session does not have",
+    APPROVAL_INPUT_CHANGED: "a step refers to a question about another input",
+    APPROVAL_DENIED: "a step was sent again that an approver had denied",
+    APPROVAL_EXPIRED: "a step was sent again whose question or grant was over",
+    APPROVAL_USED: "a step was sent again whose grant was used before",
+    SESSION_MEMORY_FULL: "the session can remember no more, so the step was denied",
     CHAIN_MISMATCH: "the agent believes in another chain head than the Guardian",
     EVALUATION_FAILED: "the policy could not be evaluated",
     DISPOSITION_NOT_PERMITTED: "the policy's decision is not permitted for this hook and was replaced",
@@ -57,16 +78,26 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What is answered, and what an auditor should see about it."""
+    """What is answered, and what an auditor should see about it. `ask` is the policy's question to an approver."""
 
     decision: Decision
     findings: tuple[FindingRecord, ...]
+    ask: Mapping[str, object] | None = None
 
 
 def decide(
-    call: Call, progress: SessionProgress, considered: Considered, engine: PolicyEngine, to: Recipient
+    call: Call,
+    progress: SessionProgress,
+    considered: Considered,
+    engine: PolicyEngine,
+    *,
+    to: Recipient,
+    again: Resubmission | None = None,
 ) -> Ruling:
-    """The decision on a step whose session stands at `progress`, the step itself not counted."""
+    """The decision on a step whose session stands at `progress`, the step itself not counted.
+
+    `again` is what the step refers to, where it was sent before.
+    """
     placement = considered.placement
     codes = [conduct.value for conduct in placement.conduct]
     if _differs(call, progress):
@@ -76,19 +107,44 @@ def decide(
         )
     elif considered.denial is not None:
         decision = Decision(Disposition.DENY, considered.denial.reasoning, (considered.denial.code,))
+    elif again is not None and again.refusal is not None:
+        refusal = again.refusal
+        codes.append(refusal.code)
+        decision = Decision(Disposition.DENY, refusal.reasoning, (refusal.code,))
     else:
-        decision = _evaluate(engine, facts_of(call.envelope, progress, considered))
+        facts = with_grant(facts_of(call.envelope, progress, considered), again, considered.memory)
+        decision = _evaluate(engine, facts)
+        if again is not None and again.grant is not None and raises_question(decision):
+            # An engine that does not look at approvals asks again what was answered.
+            decision = Decision(Disposition.ALLOW, None, (APPROVED,), decision.policy_references)
         if EVALUATION_FAILED in decision.reason_codes:
             codes.append(EVALUATION_FAILED)
+    given = Given(decision)
     if call.spec is not None:
-        given = give(call.spec, decision, call.envelope.payload, to)
+        given = _with_room(give(call.spec, decision, call.envelope.payload, to), call, considered, again)
         decision = given.decision
         codes.extend(given.codes)
+    if again is None and call.reference is not None and may_wait(call.spec):
+        codes.append(APPROVAL_UNKNOWN)
     if placement.reason_codes or considered.codes:
         decision = replace(decision, reason_codes=(*decision.reason_codes, *placement.reason_codes, *considered.codes))
     findings = [_finding(code, placement.turn_id) for code in dict.fromkeys(codes)]
-    findings += [FindingRecord(note.code, note.message, placement.turn_id) for note in considered.notes]
-    return Ruling(decision, tuple(findings))
+    findings += [
+        FindingRecord(note.code, note.message, placement.turn_id)
+        for note in considered.notes
+        # The same step sent again carries the same data by design.
+        if again is None or again.refusal is not None or note.code != PROVENANCE_ID_REPEATED
+    ]
+    return Ruling(decision, tuple(findings), given.ask)
+
+
+def _with_room(given: Given, call: Call, considered: Considered, again: Resubmission | None) -> Given:
+    """What is given, or DENY where the session can remember no further question."""
+    asked_anew = raises_question(given.decision) and again is None
+    if not asked_anew or not without_room(considered.memory, call.received_at_ms):
+        return given
+    reasoning = "The session can have no more questions to approvers."
+    return Given(Decision(Disposition.DENY, reasoning, (SESSION_MEMORY_FULL,)), given.codes)
 
 
 def _differs(call: Call, progress: SessionProgress) -> bool:

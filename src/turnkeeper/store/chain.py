@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.memory import Kept, parse_memory, parse_window, render_kept, render_standing, render_window
 from turnkeeper.guardian.ports import (
     Record,
@@ -26,6 +27,7 @@ from turnkeeper.guardian.ports import (
     UsedBefore,
 )
 from turnkeeper.guardian.provenance import MAX_PROVENANCE_IDS, KnownDatum
+from turnkeeper.store.approvals import INSERT_APPROVAL, SELECT_OF_STEP, USE_APPROVAL, approval_of, approval_row
 from turnkeeper.store.chain_schema import migrate
 
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -74,6 +76,11 @@ _SELECT_REQUEST_IDS = (
 _SELECT_NONCES = "SELECT nonce FROM nonces WHERE session_id = ? LIMIT ?"
 _SELECT_LINEAGE = "SELECT provenance_id, request_id, turn_id, trust, depth FROM lineage WHERE session_id = ? LIMIT ?"
 _SELECT_METHOD = "SELECT method FROM steps WHERE session_id = ? AND request_id = ? AND chain_hash IS NOT NULL"
+# An extended intent has an entry and no request of its own: it came into force with the one that follows.
+_INSERT_EXTENSION = (
+    "INSERT INTO steps (session_id, recorded, kind, method, request_id, door, turn_id, received_at_ms, chain_hash,"
+    " entry, request_sha256, response_sha256) VALUES (?, ?, 'step', 'intent_extension', ?, ?, ?, ?, ?, ?, x'', x'')"
+)
 _SELECT_USED = "SELECT decision, chain_hash, error_code FROM steps WHERE session_id = ? AND request_id = ?"
 _SELECT_NONCE = "SELECT 1 FROM nonces WHERE session_id = ? AND nonce = ?"
 
@@ -130,6 +137,11 @@ class SqliteGuardianStore:
         """Whether the ids were used in the session. Raises `StoreFailed`."""
         return self._read(lambda connection: _find_used(connection, session_id, request_id, nonce, reference))
 
+    def find_approval(self, session_id: str, request_id: str) -> Approval | None:
+        """The question that a step raised, as it stands now. Raises `StoreFailed`."""
+        row = self._read(lambda connection: connection.execute(SELECT_OF_STEP, (session_id, request_id)).fetchone())
+        return None if row is None else approval_of(row)
+
     def _read(self, query: Callable[[sqlite3.Connection], _Result]) -> _Result:
         try:
             if self._reader is None:
@@ -164,7 +176,10 @@ def _write(connection: sqlite3.Connection, batch: Sequence[Record]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.executemany(_INSERT_SESSION, _new_sessions(steps))
+        connection.executemany(_INSERT_EXTENSION, _extensions(steps))
         connection.executemany(_INSERT_STEP, [_step_row(record) for record in steps])
+        connection.executemany(INSERT_APPROVAL, [approval_row(one.question) for one in steps if one.question])
+        connection.executemany(USE_APPROVAL, _used(steps))
         connection.executemany(_INSERT_NONCE, _nonces(batch))
         connection.executemany(_UPDATE_SESSION, _progress_rows(steps))
         connection.executemany(_OPEN_TURN, _opened(steps))
@@ -218,6 +233,19 @@ def _step_row(record: StepRecord) -> Row:
         *(record.entry, record.request, record.response),
         *(hashlib.sha256(record.request).digest(), hashlib.sha256(record.response).digest()),
     )
+
+
+def _extensions(steps: Sequence[StepRecord]) -> Values:
+    for record in steps:
+        if (extension := record.extension) is not None:
+            yield (
+                *(record.session_id, extension.recorded, extension.entry_id, record.door, record.turn_id),
+                *(record.received_at_ms, extension.chain_hash, extension.entry),
+            )
+
+
+def _used(steps: Sequence[StepRecord]) -> Values:
+    return [(record.received_at_ms, record.used_approval) for record in steps if record.used_approval is not None]
 
 
 def _nonces(batch: Sequence[Record]) -> Values:

@@ -124,7 +124,51 @@ CREATE TABLE lineage (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _MEMORY)
+_APPROVALS = """
+CREATE TABLE approvals (
+    id INTEGER PRIMARY KEY,
+    approval_id TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    turn_id TEXT,
+    agent_id TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('ask', 'defer')),
+    method TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    input_hash TEXT NOT NULL,
+    question TEXT NOT NULL,
+    approver_type TEXT NOT NULL,
+    approver_id TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    extension TEXT,
+    status TEXT NOT NULL CHECK (status IN ('pending', 'approved', 'denied')),
+    decided_by TEXT,
+    decided_by_key TEXT,
+    decided_at_ms INTEGER,
+    scope TEXT CHECK (scope IN ('this_request', 'session')),
+    note TEXT,
+    used_at_ms INTEGER,
+    UNIQUE (session_id, request_id),
+    CHECK ((status = 'pending') = (decided_at_ms IS NULL)),
+    CHECK ((status = 'approved') = (scope IS NOT NULL))
+) STRICT;
+CREATE INDEX approvals_by_status ON approvals (status, id);
+
+CREATE TABLE api_keys (
+    key_id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    sha256 TEXT NOT NULL UNIQUE,
+    scopes TEXT NOT NULL,
+    approver_type TEXT NOT NULL,
+    approver_ids TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    revoked_at_ms INTEGER
+) STRICT;
+"""
+
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _MEMORY, _APPROVALS)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 

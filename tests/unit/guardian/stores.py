@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
+from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.ports import GuardianStore, Record, StoredSession, StoreFailed, UsedBefore
 
 
@@ -56,6 +57,10 @@ class FailingStore:
     ) -> UsedBefore:
         """As the store does."""
         return self._inner.find_used(session_id, request_id, nonce, reference)
+
+    def find_approval(self, session_id: str, request_id: str) -> Approval | None:
+        """As the store does."""
+        return self._inner.find_approval(session_id, request_id)
 
 
 class Failing:
