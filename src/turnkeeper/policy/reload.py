@@ -60,7 +60,7 @@ class PolicyReloader(Generic[E]):
 
     def __init__(
         self,
-        read: Callable[[], Mapping[str, bytes]],
+        read: Callable[[], Awaitable[Mapping[str, bytes]]],
         build: Callable[[Mapping[str, bytes]], Awaitable[E]],
         switched: SwitchedEngine[E],
         served: str,
@@ -79,7 +79,7 @@ class PolicyReloader(Generic[E]):
     async def look(self) -> Look:
         """Takes a changed policy if it may be taken. Raises nothing that reading or building does."""
         try:
-            files = self._read()
+            files = await self._read()
         except TurnkeeperError as error:
             return self._result(Change.REFUSED, error.message)
         digest = bundle_digest(files)

@@ -13,8 +13,8 @@ from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
-from turnkeeper.policy.engines.cel import CelEngine
-from turnkeeper.policy.rules import PolicyRejected, RuleSet
+from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.policy.rules import RuleSet
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.turns.exchange import Exchange
@@ -25,7 +25,7 @@ from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keyring, platform_keyring
-from turnkeeper.wiring.policies import load_policy
+from turnkeeper.wiring.policies import read_policy, served_bundle, served_engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         link = HttpGuardianLink(chosen.url, client)
         return GuardianSide(link, _shared_keyring(chosen.secret_file, chosen.key_id), chosen.key_id, None, chosen.url)
-    rules = load_rules(chosen.policy)
-    guardian = await _start_guardian(stack, base, rules)
+    engine = await stack.enter_async_context(served_engine(chosen.policy))
+    guardian = await _start_guardian(stack, base, engine)
     keyring = platform_keyring(base.folder)
     # INVARIANT: the key of our own sessions opens no door that others can reach.
     door = Door("http", outside_keyring(base.folder))
@@ -56,15 +56,15 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
         keyring=keyring,
         key_id=PLATFORM_LABEL,
         acs=guardian_app(guardian, door, max_body_bytes=base.settings.server.max_body_bytes),
-        name=f"in process, rules {rules.name}",
+        name=f"in process, rules {engine.reference.policy_id}",
     )
 
 
-async def _start_guardian(stack: AsyncExitStack, base: Base, rules: RuleSet) -> Guardian:
+async def _start_guardian(stack: AsyncExitStack, base: Base, engine: PolicyEngine) -> Guardian:
     chosen = base.settings.guardian
     guardian = Guardian(
         store=SqliteGuardianStore(base.folder.guardian_database),
-        engine=CelEngine(rules),
+        engine=engine,
         clock=base.clock,
         settings=PipelineSettings(
             skew_window_ms=chosen.skew_window_ms,
@@ -92,14 +92,7 @@ def load_rules(policy: Path | None) -> RuleSet:
     """The Guardian's rules: a file's or folder's, or the shipped ones. Raises `PolicyRejected`, `ConfigInvalid`."""
     if policy is None:
         return default_rules()
-    bundle = load_policy(policy)
-    if bundle.cedar_settings is not None:
-        raise PolicyRejected(
-            "engines.cedar: a policy with Cedar can be checked, tested and evaluated, but not be served yet",
-            code="not_supported_yet",
-            detail={"path": "engines.cedar"},
-        )
-    return bundle.rules
+    return served_bundle(read_policy(policy)).rules
 
 
 def _shared_keyring(secret_file: Path, key_id: str) -> Keyring:

@@ -33,7 +33,7 @@ class Place:
         """What is decided now."""
         return self.engine.evaluate(tool_call()).disposition
 
-    def _read(self) -> Mapping[str, bytes]:
+    async def _read(self) -> Mapping[str, bytes]:
         if self.gone:
             raise TurnkeeperError("the folder is gone")
         return dict(self.files)
