@@ -185,6 +185,18 @@ def test_an_answer_that_comes_too_late_changes_nothing_and_is_recorded() -> None
     assert told["request_id"] == failed["request_id"]
 
 
+@pytest.mark.parametrize("posture", ["proceed", "deny"])
+def test_a_decision_that_comes_in_time_is_honored_whatever_the_posture(posture: str) -> None:
+    """CORE-HON-05."""
+    rig = Rig()
+    rig.scripted.on_decision_failure = posture
+    rig.scripted.next(TOOL, deny("no"), Decision(Disposition.ALLOW))
+    with pytest.raises(StepDenied):
+        rig.run(one_tool_call)
+    assert rig.run(one_tool_call) == {"command": "ls"}
+    assert rig.records == []
+
+
 def test_a_decision_is_waited_for_as_long_as_was_negotiated() -> None:
     """CORE-HON-01: on a clock that jumps, the time that passed is the budget."""
     rig = proceeding()

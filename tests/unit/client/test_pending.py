@@ -106,6 +106,18 @@ def test_when_nobody_answers_the_guardians_disposition_applies_and_is_recorded(d
     assert rig.clock.monotonic_ms() - before >= 600_000
 
 
+def test_an_end_that_means_allow_is_not_asked_about_once_it_has_come() -> None:
+    """A Guardian that forgot the question would deny it then."""
+    rig = Rig()
+
+    def patient(envelope: RequestEnvelope) -> Decision:
+        over = rig.clock.monotonic_ms() >= 600_000
+        return deny("over", "approval_expired") if over else ask(timeout_disposition="allow")
+
+    rig.scripted.always(TOOL, patient)
+    assert rig.run(one_tool_call) == {"command": "ls"}
+
+
 def test_asking_again_does_not_move_the_end() -> None:
     rig = Rig()
     rig.scripted.always(TOOL, ask())
