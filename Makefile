@@ -42,6 +42,7 @@ check: $(DEV) ## lint, format, types, import rules, unit tests
 
 bench: $(DEV) ## measure the hot paths on this machine
 	@$(BIN)/python -m benchmarks.guardian
+	@$(BIN)/python -m benchmarks.policy
 	@$(BIN)/python -m benchmarks.turns
 
 venv: $(DEV) ## .venv with everything a developer needs
