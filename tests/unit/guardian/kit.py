@@ -30,7 +30,7 @@ KEYRING = Keyring({"default": b"d" * 32, "other": b"o" * 32})
 STRANGERS = Keyring({"default": b"s" * 32, "unknown": b"u" * 32})
 IN_PROCESS = Door("in_process", KEYRING)
 NO_CLAIMS: Mapping[str, object] = {}
-WITH_PROVENANCE: Mapping[str, object] = {
+WITH_PROVENANCE: dict[str, object] = {
     "provenance_producer": "deterministic",
     "profiles_supported": ["acs-core", "acs-provenance"],
 }

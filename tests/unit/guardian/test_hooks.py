@@ -100,8 +100,9 @@ def test_a_session_under_the_provenance_profile_owes_provenance_on_every_field(t
         assert (await strict.refused("toolCallRequest", bare)).code == -32602
         assert (await strict.refused("userMessage", PAYLOADS["steps/userMessage"])).code == -32602
         assert (await strict.step("userMessage", said(provenance("m", "user_input")))).decision == "allow"
-        loose = await greeted(here, claims={"provenance_producer": "deterministic"})
-        assert (await loose.step("toolCallRequest", bare)).decision == "allow"
+        for claims in ({"provenance_producer": "deterministic"}, WITH_PROVENANCE | {"provenance_producer": "none"}):
+            loose = await greeted(here, claims=claims)
+            assert (await loose.step("toolCallRequest", bare)).decision == "allow"
 
     running(tmp_path, work)
 

@@ -13,6 +13,7 @@ from tests.unit.guardian.samples import HASH, provenance, result, said, summary
 
 from turnkeeper.acs import RequestEnvelope, build_request
 from turnkeeper.guardian.provenance import (
+    MAX_PROVENANCE_ID_CHARACTERS,
     MAX_PROVENANCE_IDS,
     KnownDatum,
     Lineage,
@@ -154,6 +155,28 @@ def test_past_its_bound_a_session_forgets_no_id_and_trusts_no_new_one() -> None:
     assert (late.trust, late.forgotten, late.remembered) == ("trusted", True, ())
     assert trace(request_of(result(provenance("x", "system", "late"))), lineage, None, {}).trust == "untrusted"
     assert trace(request_of(result(provenance("x", "system", "0"))), lineage, None, {}).trust == "trusted"
+
+
+def test_an_id_longer_than_is_remembered_is_not() -> None:
+    longest = "x" * MAX_PROVENANCE_ID_CHARACTERS
+    traced = trace(request_of(result(provenance(longest), provenance(longest + "y"))), Lineage(), None, {})
+    assert [datum.provenance_id for datum in traced.remembered] == [longest]
+    assert traced.forgotten
+
+
+def test_a_union_that_cannot_be_known_whole_is_unverifiable_and_no_mismatch(tmp_path: Path) -> None:
+    """CORE-CMP-02: but what is known must be in it all the same."""
+    longer = "x" * (MAX_PROVENANCE_ID_CHARACTERS + 1)
+
+    async def work(here: House) -> None:
+        agent, step = await greeted(here, claims=PRODUCER), str(uuid4())
+        await agent.step("toolCallResult", result(provenance("a"), provenance(longer)), request_id=step)
+        whole = await agent.step("postCompact", compaction(agent, [step], None, "a", longer))
+        short = await agent.step("postCompact", compaction(agent, [step], None, longer, name="again"))
+        assert (whole.reason_codes, short.reason_codes) == (("lineage_unverifiable",), ("lineage_mismatch",))
+        assert findings(here)[0] == "lineage_full"
+
+    running(tmp_path, work)
 
 
 async def two_results(agent: Agent) -> list[str]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeeper.acs import Disposition, RequestEnvelope, build_request
-from turnkeeper.guardian.windows import Conduct, Placement, TurnWindow, place
+from turnkeeper.guardian.windows import Conduct, Placement, TurnWindow, deferred_after, place
 
 TRIGGERED = {"triggered_by": "user_message"}
 
@@ -104,6 +104,22 @@ def test_a_step_that_names_a_turn_while_none_is_open_belongs_to_none() -> None:
 def test_a_session_that_ends_inside_a_turn_leaves_it_open() -> None:
     placement = placed(OPEN, "sessionEnd")
     assert placement.conduct == (Conduct.TURN_LEFT_OPEN,)
+
+
+def ended_deferred(window: TurnWindow) -> Placement:
+    return placed(window, "turnEnd", "t", turn_id="t", outcome="deferred")
+
+
+def test_a_turn_that_comes_back_owes_a_deferral_of_its_own_window() -> None:
+    again = replace(OPEN, deferrals=1, carried_deferrals=1)
+    assert ended_deferred(again).conduct == (Conduct.DEFERRED_WITHOUT_DEFER,)
+    assert ended_deferred(replace(again, deferrals=2)).conduct == ()
+
+
+def test_only_a_turn_whose_start_was_let_through_may_come_back() -> None:
+    end = request("turnEnd", "t", turn_id="t", outcome="deferred")
+    assert list(deferred_after({}, ended_deferred(OPEN), end)) == ["t"]
+    assert deferred_after({}, ended_deferred(replace(OPEN, denied=True)), end) == {}
 
 
 @st.composite
