@@ -4,6 +4,8 @@ Answers for one key per label and session: HKDF-SHA256 without salt over the sec
 32 bytes. Must never fall back from an unknown label to another secret, nor show a secret in a repr. Pure.
 """
 
+import base64
+import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +20,9 @@ DEFAULT_CACHED_KEYS: Final = 4_096
 # What a UUID's text needs; a longer id is derived again each time, so that callers cannot fill memory with ids.
 _CACHED_SESSION_ID_CHARACTERS = 64
 _NO_SALT = bytes(32)
+# A shorter piece of a digest is also an ordinary label now and then.
+_TELLING_CHARACTERS = 8
+_DIGESTS = ("md5", "sha1", "sha256", "sha384", "sha512", "sha3_256", "blake2b", "blake2s")
 
 
 class KeyUnknown(TurnkeeperError):
@@ -30,6 +35,12 @@ class SecretTooShort(TurnkeeperError):
     """A secret has fewer bytes than HMAC-SHA256 deserves."""
 
     code = "secret_too_short"
+
+
+class LabelDerived(TurnkeeperError):
+    """A label shows a part of its secret, or of a digest of it, to whoever sees a signature (CORE-SIG-07)."""
+
+    code = "label_derived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +94,21 @@ def read_secret(content: bytes) -> bytes:
             hint=f"Write at least {MIN_SECRET_BYTES} random bytes into the key file.",
         )
     return secret
+
+
+def check_label(key_id: str, secret: bytes) -> None:
+    """Raises `LabelDerived` for a label made of the secret or of one of its usual digests, in hex or base64.
+
+    A label derived in some other way does not show.
+    """
+    if len(key_id) < _TELLING_CHARACTERS:
+        return
+    spoken = key_id.lower()
+    for content in (secret, *(hashlib.new(name, secret).digest() for name in _DIGESTS)):
+        standard = base64.b64encode(content).decode()
+        urlsafe = standard.translate(str.maketrans("+/", "-_"))
+        if spoken in content.hex() or key_id in standard or key_id in urlsafe or key_id.encode() in content:
+            raise LabelDerived(
+                "a key's label is made of its secret, which every signature would then give away",
+                hint="Name keys by their date or purpose.",
+            )

@@ -1,9 +1,15 @@
 """Secrets and session keys."""
 
+import base64
+import hashlib
+
 import pytest
 from tests.unit.acs.samples import KEYRING, SESSION_ID
 
 from turnkeeper.acs import Keyring, KeyUnknown, SecretTooShort, read_secret
+from turnkeeper.acs.keys import LabelDerived, check_label
+
+SECRET = bytes(range(32))
 
 
 def test_labels_and_sessions_have_keys_of_their_own() -> None:
@@ -55,3 +61,23 @@ def test_a_short_secret_is_refused(content: bytes) -> None:
 def test_an_empty_secret_makes_no_keyring() -> None:
     with pytest.raises(SecretTooShort):
         Keyring({"label": b""})
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "s" * 8,
+        "630dcd2966c43366",
+        hashlib.sha512(SECRET).hexdigest()[5:20].upper(),
+        base64.urlsafe_b64encode(hashlib.sha1(SECRET).digest()).decode()[:12],
+        SECRET.hex()[:10],
+    ],
+)
+def test_a_label_that_is_made_of_its_secret_is_refused(label: str) -> None:
+    with pytest.raises(LabelDerived):
+        check_label(label, SECRET if label != "s" * 8 else b"s" * 32)
+
+
+@pytest.mark.parametrize("label", ["2026-10", "default", "platform", "agents-of-the-night-shift", "630dcd2"])
+def test_a_label_that_says_nothing_of_its_secret_is_one(label: str) -> None:
+    check_label(label, SECRET)
