@@ -153,17 +153,21 @@ class Asker:
                 tally.ids.add(step.marks)
         return outcome
 
-    async def resubmit(self, pending: Pending) -> Outcome:
-        """Sends a waiting step again, once: decided now, or still waiting. A wire that breaks changes nothing."""
-        question = Question(pending.method, pending.payload, None, self.session_id, pending.turn_id)
-        tally = self.tallies.get(pending.turn_id or "")
+    async def resubmit(self, pending: Pending, tally: Tally | None = None) -> Outcome:
+        """Sends a waiting step again, once: decided now, or still waiting. A wire that breaks changes nothing.
+
+        It belongs to the turn of `tally`, else to its own turn where that is still open, else to none.
+        """
+        tally = tally or self.tallies.get(pending.turn_id or "")
+        turn_id = None if tally is None else tally.turn_id
+        question = Question(pending.method, pending.payload, None, self.session_id, turn_id)
         sent = {**pending.payload, REFERENCE: pending.request_id}
         outcome, _ = await self._answered(question, sent, tally, waiting=pending)
         if isinstance(outcome, Pending) and outcome.kind == pending.kind:
             return replace(outcome, request_id=pending.request_id, expires_at_ms=pending.expires_at_ms)
         return outcome
 
-    async def resolve(self, pending: Pending) -> Allowed | Denied:
+    async def resolve(self, pending: Pending, tally: Tally | None = None) -> Allowed | Denied:
         """Waits until a step is decided or its time is over, and then does what the Guardian said (ACS 6.1, 9)."""
         time, timing = self._core.time, self._core.settings.timing
         poll_ms = timing.first_poll_ms
@@ -171,24 +175,24 @@ class Asker:
             await time.sleep(min(poll_ms, left_ms) if pending.polled else left_ms)
             # At the very end a Guardian may say that it is over; where that means ALLOW, it has said so already.
             if pending.polled and (left_ms > poll_ms or pending.on_expiry != "allow"):
-                outcome = await self.resubmit(pending)
+                outcome = await self.resubmit(pending, tally)
                 if not isinstance(outcome, Pending):
                     return outcome
                 pending = outcome
             poll_ms = min(poll_ms * 2, timing.max_poll_ms)
-        return await self._expired(pending)
+        return await self._expired(pending, tally)
 
     def marks(self) -> Marks:
         """Labels for a step's values."""
         return self.lineage.marks()
 
-    async def _expired(self, pending: Pending) -> Allowed | Denied:
+    async def _expired(self, pending: Pending, tally: Tally | None) -> Allowed | Denied:
         if pending.on_expiry == "ask":
-            outcome = await self.resubmit(pending)
+            outcome = await self.resubmit(pending, tally)
             if not isinstance(outcome, Pending):
                 return outcome
             if outcome.kind == "ask":
-                return await self.resolve(outcome)
+                return await self.resolve(outcome, tally)
         judgement = judge_expiry(pending)
         question = Question(pending.method, pending.payload, pending.request_id, self.session_id, pending.turn_id)
         self._write(question, judgement.notes)

@@ -204,6 +204,14 @@ class SyncTurn(SyncTurnSteps):
         """As `GuardedTurn.settle`."""
         return self._bridge.run(self.inner.settle(step))
 
+    def resubmit(self, pending: Pending) -> Outcome:
+        """As `GuardedTurn.resubmit`."""
+        return self._bridge.run(self.inner.resubmit(pending))
+
+    def resolve(self, pending: Pending) -> Allowed | Denied:
+        """As `GuardedTurn.resolve`."""
+        return self._bridge.run(self.inner.resolve(pending))
+
     def tool_call(
         self, name: str, arguments: Mapping[str, object], *, capability: str | None = None, provider: str | None = None
     ) -> "SyncToolCall":

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Final
 
 from turnkeeper.acs import JsonRejected, RpcId, parse_object, rpc_id_of
+from turnkeeper.acs.framing import FrameBroken, FrameReader, render_frame
 from turnkeeper.client.errors import TransportFailed
-from turnkeeper.client.framing import FrameBroken, FrameReader, render_frame
 from turnkeeper.client.transports import MAX_ANSWER_BYTES, TransportName
 
 READ_BYTES: Final = 65_536

@@ -67,13 +67,22 @@ class GuardedTurn(TurnSteps):
 
     async def ask(self, step: Step[Any]) -> Outcome:
         """What a step of this turn came to, as a value. Raises `ScopeOver` outside the turn, and `StepInvalid`."""
-        if not self._open:
-            raise ScopeOver(f"turn {self.turn_id} is not open")
+        self._check_open()
         return await self._asker.ask(step, self._tally)
 
     async def settle(self, step: Step[T]) -> Allowed:
         """The step, allowed. Raises `StepDenied`, `StepPending`, `StepInvalid`, `ScopeOver`."""
         return await settled(self._asker, await self.ask(step))
+
+    async def resubmit(self, pending: Pending) -> Outcome:
+        """Sends a waiting step again, once, as a step of this turn. Raises `ScopeOver`."""
+        self._check_open()
+        return await self._asker.resubmit(pending, self._tally)
+
+    async def resolve(self, pending: Pending) -> Allowed | Denied:
+        """Waits until a waiting step, of this turn or an earlier one, is decided or over. Raises `ScopeOver`."""
+        self._check_open()
+        return await self._asker.resolve(pending, self._tally)
 
     def tool_call(
         self, name: str, arguments: Mapping[str, object], *, capability: str | None = None, provider: str | None = None
@@ -100,7 +109,7 @@ class GuardedTurn(TurnSteps):
             raise
         except BaseException as error:
             # Nobody knows whether the Guardian opened the turn; its end is right in both cases.
-            await to_the_end(self._end(outcome_of(type(error))))
+            await to_the_end(self._end(outcome_of(error)))
             raise
         if isinstance(outcome, Allowed):
             self._open = True
@@ -115,7 +124,11 @@ class GuardedTurn(TurnSteps):
     ) -> None:
         """Sends turnEnd, also while a cancellation waits. Lets every exception through."""
         self._open = False
-        await to_the_end(self._end(self._outcome or outcome_of(kind)))
+        await to_the_end(self._end(self._outcome or outcome_of(error)))
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ScopeOver(f"turn {self.turn_id} is not open")
 
     async def _end(self, outcome: TurnOutcome) -> None:
         tally, summary = self._tally, None
@@ -187,12 +200,15 @@ async def settled(asker: Asker, outcome: Outcome) -> Allowed:
     return outcome
 
 
-def outcome_of(kind: type[BaseException] | None) -> TurnOutcome:
-    """How a turn ended whose body ended with this exception, or with none."""
-    if kind is None:
+def outcome_of(error: BaseException | None) -> TurnOutcome:
+    """How a turn ended whose body ended with this exception, or with none.
+
+    Only a DEFER defers a turn; one that is left while an approver is asked was interrupted.
+    """
+    if error is None:
         return "completed"
-    if issubclass(kind, StepPending):
-        return "deferred"
-    if issubclass(kind, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit | SystemExit):
+    if isinstance(error, StepPending):
+        return "deferred" if error.pending.kind == "defer" else "interrupted"
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit | SystemExit):
         return "interrupted"
     return "error"

@@ -11,6 +11,7 @@ from tests.unit.client.test_turn_scope import divide, run
 
 from turnkeeper.acs import METHODS, Verdict
 from turnkeeper.client import (
+    Allowed,
     ClientSettings,
     Identity,
     InProcessTransport,
@@ -109,11 +110,17 @@ def test_a_nested_turn_and_a_tool_call_by_hand() -> None:
 
 def test_a_pending_step_can_be_resolved_by_another_call() -> None:
     rig = Rig(ClientSettings(pending="raise"))
-    rig.scripted.next("steps/toolCallRequest", ask(timeout_seconds=1))
+    rig.scripted.next("steps/toolCallRequest", ask())
     with blocking_client(rig) as guardian, guardian.session() as session:
         with pytest.raises(StepPending) as waiting, session.turn() as turn:
             turn.settle(tool_call_request(turn.marks(), "shell", {}))
-        assert type(session.resubmit(waiting.value.pending)).__name__ == "Allowed"
+        pending = waiting.value.pending
+        with session.turn() as turn:
+            assert isinstance(turn.resubmit(pending), Allowed)
+            assert isinstance(turn.resolve(pending), Allowed)
+        assert isinstance(session.resubmit(pending), Allowed)
+        assert isinstance(session.resolve(pending), Allowed)
+        assert isinstance(guardian.resolve(pending), Allowed)
 
 
 def test_a_session_can_be_gone_on_with() -> None:

@@ -171,7 +171,7 @@ def test_a_deferral_that_only_time_resolves_is_not_asked_again() -> None:
 
 def test_an_agent_may_leave_the_turn_deferred_and_resolve_the_step_later() -> None:
     rig = Rig(ClientSettings(pending="raise"))
-    rig.scripted.next(TOOL, ask())
+    rig.scripted.next(TOOL, defer())
 
     async def work(guardian: GuardianClient) -> tuple[Pending, object]:
         async with guardian.session(session_id=SESSION) as session:
@@ -181,11 +181,41 @@ def test_an_agent_may_leave_the_turn_deferred_and_resolve_the_step_later() -> No
             return waiting.value.pending, await guardian.resolve(waiting.value.pending)
 
     pending, outcome = rig.run(work)
-    assert (pending.question, pending.kind) == ("Delete?", "ask")
+    assert (pending.question, pending.kind) == ("not now", "defer")
     assert isinstance(outcome, Allowed)
+    # Its turn is over, so that it belongs to none.
+    assert [envelope.turn_id for envelope in asked(rig)] == [pending.turn_id, None]
     assert [
         envelope.payload["outcome"] for envelope in rig.scripted.received if envelope.method == "steps/turnEnd"
     ] == ["deferred"]
+
+
+def test_a_turn_left_while_an_approver_is_asked_was_interrupted() -> None:
+    """Nothing was deferred, so the turn must not say so."""
+    rig = Rig(ClientSettings(pending="raise"))
+    rig.scripted.next(TOOL, ask())
+    with pytest.raises(StepPending):
+        rig.run(one_tool_call)
+    assert rig.scripted.received[-2].payload["outcome"] == "interrupted"
+
+
+def test_a_deferred_step_can_be_gone_on_with_in_its_turn_begun_again() -> None:
+    rig = Rig(ClientSettings(pending="raise"))
+    rig.scripted.next(TOOL, defer(), defer())
+
+    async def work(guardian: GuardianClient) -> None:
+        async with guardian.session(session_id=SESSION) as session:
+            with pytest.raises(StepPending) as waiting:
+                async with session.turn() as turn:
+                    await turn.tool_call_request("shell", {"command": "ls"})
+            pending = waiting.value.pending
+            async with session.turn("auto_continuation", turn_id=pending.turn_id) as turn:
+                assert await turn.resubmit(pending) == pending
+                assert isinstance(await turn.resolve(pending), Allowed)
+
+    rig.run(work)
+    assert len({envelope.turn_id for envelope in asked(rig)}) == 1
+    assert rig.scripted.received[-2].payload["step_count"] == 2
 
 
 def test_a_waiting_step_can_be_asked_for_once() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.client.rig import SECRET, Rig
 
 from turnkeeper.acs import KeyUnknown, SecretTooShort
+from turnkeeper.acs.framing import MAX_HEADER_BYTES, FrameBroken, FrameReader, render_frame
 from turnkeeper.client import (
     AuditFailed,
     AuditRecord,
@@ -26,7 +27,6 @@ from turnkeeper.client import (
     TransportFailed,
     log_audit,
 )
-from turnkeeper.client.framing import MAX_HEADER_BYTES, FrameBroken, FrameReader, render_frame
 from turnkeeper.client.timing import to_the_end
 
 
