@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.integration.guardian_server import SECRET, rules_of
 
 from turnkeeper.acs import Keyring
-from turnkeeper.client.framing import FrameReader, render_frame
+from turnkeeper.acs.framing import FrameReader, render_frame
 from turnkeeper.clock import SystemClock
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.pipeline import Guardian

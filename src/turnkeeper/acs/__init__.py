@@ -36,7 +36,15 @@ from turnkeeper.acs.handshake import (
     negotiate,
 )
 from turnkeeper.acs.hooks import HANDSHAKE_METHOD, METHODS, PING_METHOD, HookSpec, hook_name, hook_spec
-from turnkeeper.acs.keys import Keyring, KeyUnknown, SecretTooShort, SessionKey, read_secret
+from turnkeeper.acs.keys import (
+    Keyring,
+    KeyUnknown,
+    LabelDerived,
+    SecretTooShort,
+    SessionKey,
+    check_label,
+    read_secret,
+)
 from turnkeeper.acs.modifications import (
     ModificationsInapplicable,
     ModificationsRejected,
@@ -59,6 +67,7 @@ from turnkeeper.acs.schemas import (
 )
 from turnkeeper.acs.signatures import (
     KeyMatch,
+    KeySource,
     SignatureRejected,
     sign_request,
     sign_response,
@@ -104,8 +113,10 @@ __all__ = [
     "JsonRejected",
     "JsonValue",
     "KeyMatch",
+    "KeySource",
     "KeyUnknown",
     "Keyring",
+    "LabelDerived",
     "ModificationsInapplicable",
     "ModificationsRejected",
     "ObservedSession",
@@ -137,6 +148,7 @@ __all__ = [
     "build_result",
     "canonicalize",
     "canonicalize_safe",
+    "check_label",
     "check_modifications",
     "check_window",
     "entry_hash",

@@ -11,10 +11,10 @@ import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, Literal, Protocol, cast
 
 from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize
-from turnkeeper.acs.keys import Keyring, KeyUnknown, SessionKey
+from turnkeeper.acs.keys import KeyUnknown, SessionKey
 from turnkeeper.acs.strictjson import is_object
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
 
@@ -68,7 +68,15 @@ def sign_response(document: Mapping[str, object], key: SessionKey) -> dict[str, 
     return _signed(document, _answer_place(document), key)
 
 
-def verify_request(document: object, keyring: Keyring) -> KeyMatch:
+class KeySource(Protocol):
+    """Where keys are found by their labels: a `Keyring`, or labels that come and go."""
+
+    def session_key(self, key_id: str, session_id: str) -> SessionKey:
+        """The key of one session under one label. Raises `KeyUnknown`."""
+        ...
+
+
+def verify_request(document: object, keyring: KeySource) -> KeyMatch:
     """The key that signed this request. Raises `SignatureRejected`; needs no schema check before it."""
     root = _object(document)
     params = _object(root.get("params"))

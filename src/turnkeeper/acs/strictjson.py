@@ -106,6 +106,24 @@ def member_slices(text: str | bytes, limits: JsonLimits = DEFAULT_LIMITS) -> dic
     return dict(_members(_without_space(raw)))
 
 
+def item_slices(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[bytes]:
+    """The raw text of each item of the root array, as received but for insignificant white space.
+
+    Raises `JsonRejected`, also for a root that is no array.
+    """
+    if not isinstance(parse_strict(body, limits), list):
+        raise JsonRejected("the root of the text is not an array")
+    return [item.encode() for item in _items(_without_space(body))]
+
+
+def _items(minified: str) -> Iterator[str]:
+    at = 1
+    while minified[at] != "]":
+        _, end = _EXTENT.raw_decode(minified, at)
+        yield minified[at:end]
+        at = end + 1 if minified[end] == "," else end
+
+
 def _members(minified: str) -> Iterator[tuple[str, str]]:
     at = 1
     while minified[at] != "}":

@@ -19,7 +19,7 @@ from turnkeeper.acs import (
     JsonLimits,
     JsonRejected,
     JsonValue,
-    Keyring,
+    KeySource,
     RequestEnvelope,
     RpcId,
     SchemaViolation,
@@ -54,7 +54,7 @@ class Door:
     """A way in. `keyring` holds the labels that are accepted here, and no others."""
 
     name: str
-    keyring: Keyring
+    keyring: KeySource
 
     @property
     def transports(self) -> frozenset[str]:
@@ -163,7 +163,7 @@ def _json(body: bytes, limits: JsonLimits) -> JsonValue:
 def _members(document: JsonValue, door: Door) -> dict[str, object]:
     """The members of a JSON-RPC request. Raises `CallRefused`."""
     if isinstance(document, list):
-        raise CallRefused(_invalid("batch_not_supported", "requests are sent one at a time"), None)
+        raise CallRefused(_invalid("batch_nested", "a batch holds requests, and no batches"), None)
     if not isinstance(document, dict):
         raise CallRefused(_invalid("not_a_request", "the body is not a JSON object"), None)
     members = cast("dict[str, object]", document)

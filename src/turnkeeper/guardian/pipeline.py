@@ -15,6 +15,7 @@ import structlog
 from turnkeeper.acs import AcsError, AcsErrorCode, Decision, Disposition, ReplayDetected
 from turnkeeper.clock import Clock, render_time
 from turnkeeper.guardian.answers import internal_error, render_decision, render_error, render_pong
+from turnkeeper.guardian.batches import batch_bodies, is_batch, render_batch
 from turnkeeper.guardian.calls import Call, CallRefused, Door, Ping, read_call, warm_up
 from turnkeeper.guardian.commits import GroupCommits
 from turnkeeper.guardian.ports import (
@@ -100,7 +101,17 @@ class Guardian:
         await asyncio.get_running_loop().run_in_executor(None, self._shut)
 
     async def answer(self, body: bytes, door: Door) -> bytes:
-        """The answer to a body that came through a door. Never raises for any body."""
+        """The answer to a body that came through a door, a batch's answers in its order. Never raises for any body."""
+        if not is_batch(body):
+            return await self._answer(body, door)
+        try:
+            bodies = batch_bodies(body, self._settings.json_limits, self._settings.max_batch_requests)
+        except AcsError as refused:
+            return render_error(refused, None, None)
+        # One after the other: a batch is evaluated in the order in which it was declared.
+        return render_batch([await self._answer(one, door) for one in bodies])
+
+    async def _answer(self, body: bytes, door: Door) -> bytes:
         call: Call | None = None
         try:
             read = self._read(body, door)
