@@ -29,8 +29,15 @@ version: 1
 name: approvals
 default: allow
 rules:
+  - id: wait
+    hooks: [toolCallRequest]
+    tools: [wait]
+    decision: defer
+    reasoning: Later.
+    defer: {reason: low_confidence, resolution_method: human_approval, resolution_timeout_ms: 600000}
   - id: ask
     hooks: [toolCallRequest]
+    tools: [shell]
     decision: ask
     reasoning: A person decides.
     ask: {question: "Run it?", timeout_seconds: 600, approver: {type: human, id: operators}}
@@ -114,6 +121,23 @@ def test_a_turn_may_be_left_and_the_step_resolved_in_a_later_one(tmp_path: Path)
             await decide(here, "approve")
             async with session.turn("auto_continuation") as turn:
                 assert isinstance(await turn.resolve(waiting.value.pending), Allowed)
+        assert findings(here) == []
+
+    running(tmp_path, work, policy=engine(POLICY))
+
+
+def test_a_deferred_turn_is_gone_on_with_under_its_own_id(tmp_path: Path) -> None:
+    """The Guardian keeps its counts across the deferral."""
+
+    async def work(here: House) -> None:
+        settings = ClientSettings(pending="raise", timing=Timing(first_poll_ms=5))
+        async with client(here, settings) as guardian, guardian.session() as session:
+            with pytest.raises(StepPending) as waiting:
+                async with session.turn() as turn:
+                    await turn.tool_call_request("wait", {"command": "ls"})
+            await decide(here, "approve")
+            async with session.turn("auto_continuation", turn_id=waiting.value.pending.turn_id) as again:
+                assert isinstance(await again.resolve(waiting.value.pending), Allowed)
         assert findings(here) == []
 
     running(tmp_path, work, policy=engine(POLICY))

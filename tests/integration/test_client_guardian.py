@@ -20,6 +20,7 @@ from turnkeeper.client import (
     Identity,
     StdioTransport,
     StepDenied,
+    SyncGuardianClient,
     Timing,
     TransportFailed,
 )
@@ -156,16 +157,30 @@ def test_a_session_survives_its_guardians_death(folder: Path) -> None:
     assert [(record.outcome, record.document["posture_source"]) for record in records] == [("blocked", "negotiated")]
 
 
-def test_a_child_guardian_that_was_killed_is_started_again(folder: Path) -> None:
+def stdio(folder: Path) -> StdioTransport:
+    """A Guardian that is a child of ours."""
     program = ROOT / "tests" / "contract" / "stdio_guardian.py"
-    wire = StdioTransport(
-        [sys.executable, str(program), str(folder)], environment={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    )
+    command = [sys.executable, str(program), str(folder)]
+    return StdioTransport(command, environment={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+
+
+PATIENT = ClientSettings(timing=Timing(handshake_ms=30_000))
+
+
+def test_an_agent_that_does_not_await_can_have_its_guardian_as_a_child(folder: Path) -> None:
+    identity = Identity.from_secret("agent", SECRET)
+    client = SyncGuardianClient(stdio(folder), identity, settings=PATIENT)
+    with client as guardian, guardian.session(session_id=SESSION) as session, session.turn() as turn:
+        assert turn.user_message("hello") == "hello"
+    assert methods(folder) == ["sessionStart", "turnStart", "userMessage", "turnEnd", "sessionEnd"]
+
+
+def test_a_child_guardian_that_was_killed_is_started_again(folder: Path) -> None:
+    wire = stdio(folder)
 
     async def main() -> None:
         identity = Identity.from_secret("agent", SECRET)
-        settings = ClientSettings(timing=Timing(handshake_ms=30_000))
-        async with GuardianClient(wire, identity, settings=settings) as guardian:
+        async with GuardianClient(wire, identity, settings=PATIENT) as guardian:
             await guardian.session(session_id=SESSION).__aenter__()
             child = wire.child
             assert child is not None
