@@ -1,35 +1,39 @@
 """A Guardian on standard streams: `python tests/contract/stdio_guardian.py FOLDER`, until its input ends."""
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
 from tests.integration.guardian_server import SECRET, rules_of
 
 from turnkeeper.acs import Keyring
-from turnkeeper.acs.framing import FrameReader, render_frame
 from turnkeeper.clock import SystemClock
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.pipeline import Guardian
+from turnkeeper.guardian.stdio import serve_frames
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.store.chain import SqliteGuardianStore
 
 MAX_BODY_BYTES = 1_048_576
 
 
+async def write(frame: bytes) -> None:
+    """Frames are small, and the peer reads."""
+    sys.stdout.buffer.write(frame)
+    sys.stdout.buffer.flush()
+
+
 async def main(folder: Path) -> None:
-    """Answers each frame as it comes."""
+    """Serves the one peer."""
     guardian = Guardian(
         store=SqliteGuardianStore(folder / "guardian.db"), engine=CelEngine(rules_of(folder)), clock=SystemClock()
     )
     await guardian.start()
-    door, frames = Door("stdio", Keyring({"default": SECRET})), FrameReader(MAX_BODY_BYTES)
-    loop = asyncio.get_running_loop()
-    while chunk := await loop.run_in_executor(None, os.read, 0, 65_536):
-        for body in frames.feed(chunk):
-            sys.stdout.buffer.write(render_frame(await guardian.answer(body, door)))
-            sys.stdout.buffer.flush()
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await serve_frames(
+        guardian, Door("stdio", Keyring({"default": SECRET})), reader, write, max_body_bytes=MAX_BODY_BYTES
+    )
     await guardian.stop()
 
 
