@@ -67,7 +67,7 @@ def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Ev
         result_json=None,
         result_error=None if turn.output_schema_json is None else "not_submitted",
         duration_ms=0,
-        turn_outcome="interrupted" if window_is_open(tx.conn, turn.id) else None,
+        turn_outcome="interrupted" if window_is_open(tx.conn, turn.session_id, turn.id) else None,
         canceled_by=by,
     )
     return finish(tx, turn, ending, (), None)

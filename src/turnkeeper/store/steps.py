@@ -159,10 +159,13 @@ def step_counts(conn: Connection, session_id: str, turn_id: str) -> StepCounts:
     return StepCounts(step_count=_count(rows), tool_call_count=_count(tool_calls))
 
 
-def window_is_open(conn: Connection, turn_id: str) -> bool:
+def window_is_open(conn: Connection, session_id: str, turn_id: str) -> bool:
     """Whether a turnStart of this turn was, or will be, sent and not refused; then a turnEnd must follow."""
     query = select(steps.c.ordinal).where(
-        steps.c.turn_id == turn_id, steps.c.method == TURN_START, steps.c.state.in_(["pending", "answered"])
+        steps.c.session_id == session_id,
+        steps.c.turn_id == turn_id,
+        steps.c.method == TURN_START,
+        steps.c.state.in_(["pending", "answered"]),
     )
     return conn.execute(query.limit(1)).first() is not None
 
