@@ -37,6 +37,8 @@ from turnkeeper.turns.payloads import METHODS_IMPLEMENTED, TOOL_CALL_REQUEST, TU
 from turnkeeper.turns.ports import GuardianUnreachable
 
 ALLOW: Final = Decision(Disposition.ALLOW)
+TIMEOUT_MS: Final = 100
+"""How long its handshake asks to be waited for."""
 
 
 class Fault(StrEnum):
@@ -153,7 +155,7 @@ class ScriptedGuardian:
     def _greet(self, envelope: RequestEnvelope, memory: _Remembered) -> dict[str, object]:
         if self.greeting is not None:
             return build_error(envelope.id, self.greeting.rpc_code, self.greeting.message, {"reason": "scripted"})
-        terms = GuardianTerms(methods=self.methods, transports=frozenset({"http"}), default_timeout_ms=1_000)
+        terms = GuardianTerms(methods=self.methods, transports=frozenset({"http"}), default_timeout_ms=TIMEOUT_MS)
         memory.terms = negotiate(ClientHello.of(envelope.payload), terms)
         return build_result(envelope.id, memory.terms)
 
