@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""The client library: nothing is built here yet; the import rules already hold for it."""
