@@ -78,11 +78,14 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    text: Annotated[str, typer.Argument(help="The text that the turns are about.")] = DEFAULT_TEXT,
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="The text that the turns are about.")] = DEFAULT_TEXT,
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
 ) -> None:
-    """Show three governed turns: one with a result, one that is denied a tool, one at its budget."""
+    """Show three governed turns.
+
+    One with a result, one that is denied a tool, one at its budget; then what can be proved of them.
+    """
     find_weights()
     setup_logging("warning")
     console = Console(highlight=False, soft_wrap=True)

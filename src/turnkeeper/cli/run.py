@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    prompt: Annotated[str, typer.Argument(help="What the turn is about.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the turn is about.")],
     *,
     agent: Annotated[Path | None, typer.Option("--agent", help="An agent's JSON or TOML file.")] = None,
     schema: Annotated[Path | None, typer.Option("--schema", help="A JSON Schema that the result must fit.")] = None,
@@ -59,7 +59,11 @@ def run(
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
 ) -> None:
-    """Run one turn: its steps with their verdicts, its result, what it used."""
+    """Run one turn in this terminal.
+
+    Shows each step with its verdict, the result, and what was used. Exit 0 completed (also at its budget), 1 failed,
+    2 used wrongly, 3 denied, 130 canceled.
+    """
     # No box is kept warm: it would be thrown away unused.
     configuration = load(config, data_dir, data_dir_name="run", sandbox__warm=0)
     setup_logging("warning", log_format=configuration.settings.log.format)

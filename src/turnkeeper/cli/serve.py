@@ -47,7 +47,10 @@ def serve(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")] = None,
 ) -> None:
-    """Run everything: the turn API, the worker, the Guardian."""
+    """Run everything in one process.
+
+    The turn API (/v1), the worker and the Guardian (/acs), until a signal.
+    """
     configuration = load(config, data_dir, server__host=host, server__port=port)
     setup_logging(configuration.settings.log.level, log_format=configuration.settings.log.format)
     folder = DataDir(configuration.settings.data_dir)

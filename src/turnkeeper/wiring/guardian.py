@@ -15,7 +15,7 @@ from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engines.cel import CelEngine
-from turnkeeper.policy.rules import RuleSet, parse_rules
+from turnkeeper.policy.rules import PolicyRejected, RuleSet, parse_rules
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.turns.exchange import Exchange
@@ -42,7 +42,7 @@ class GuardianSide:
 
 
 async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
-    """The Guardian of the settings. Raises `PolicyRejected`, `ConfigInvalid`, `StoreFailed`."""
+    """The Guardian of the settings. Raises `ConfigInvalid`, `StoreFailed`."""
     chosen = base.settings.guardian
     if chosen.url is not None and chosen.secret_file is not None:
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
@@ -91,7 +91,7 @@ def make_governor(base: Base, store: TurnStore, side: GuardianSide) -> Governor:
 
 
 def load_rules(policy: Path | None) -> RuleSet:
-    """The Guardian's rules: a file's, or the shipped ones. Raises `PolicyRejected`, `ConfigInvalid`."""
+    """The Guardian's rules: a file's, or the shipped ones. Raises `ConfigInvalid`."""
     if policy is None:
         return default_rules()
     try:
@@ -101,7 +101,12 @@ def load_rules(policy: Path | None) -> RuleSet:
         raise ConfigInvalid(f"guardian.policy: {policy} cannot be read: {error.strerror}") from error
     if len(content) > MAX_POLICY_BYTES:
         raise ConfigInvalid(f"guardian.policy: {policy} is over {MAX_POLICY_BYTES} bytes")
-    return parse_rules(content)
+    try:
+        rules = parse_rules(content)
+        CelEngine(rules)
+    except PolicyRejected as rejected:
+        raise ConfigInvalid(f"guardian.policy: {policy}: {rejected.message}", hint=rejected.hint) from rejected
+    return rules
 
 
 def _shared_keyring(secret_file: Path, key_id: str) -> Keyring:
