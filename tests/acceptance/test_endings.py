@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.server import Json, Server
 from tests.acceptance.stub import RESULT_SCHEMA, StubModel
+
 from turnkeeper.events.founding import validate_turn_completed
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(240)]
