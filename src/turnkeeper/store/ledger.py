@@ -42,7 +42,7 @@ def reserve_call(tx: Tx, fence: Fence, *, input_tokens: int, max_output_tokens: 
         append_events(tx, fence.session_id, announce(tx, turn, session, cap))
         return cap
     call = _next_call(tx.conn, fence.turn_id)
-    tx.conn.execute(insert(model_calls).values(_reserved(tx, turn, call, input_tokens, cap)))
+    tx.conn.execute(insert(model_calls), _reserved(tx, turn, call, input_tokens, cap))
     _charge(tx, fence.session_id, reservation(input_tokens, cap))
     return CallGrant(call, cap)
 

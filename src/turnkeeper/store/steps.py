@@ -62,7 +62,7 @@ def insert_step(tx: Tx, session_id: str, new: NewStep) -> RowMapping:
         "attempts": 0,
         "created_at": tx.now,
     }
-    return tx.conn.execute(insert(steps).values(values).returning(steps)).mappings().one()
+    return tx.conn.execute(insert(steps).returning(steps), values).mappings().one()
 
 
 def insert_turn_end(tx: Tx, session_id: str, turn_id: str, outcome: TurnOutcome, event_id: str) -> None:

@@ -14,7 +14,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.rows import from_budget, to_json
-from turnkeeper.store.tables import idempotency_keys, sessions, turns
+from turnkeeper.store.tables import idempotency_keys, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import (
@@ -114,14 +114,15 @@ def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
 def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> str:
     accepted = transition(None, Happening.ACCEPTED)
     turn_id = tx.ids.new("trn")
-    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session)])
+    seq = locked["last_seq"] + 1
+    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session)], last_seq=seq)
     values: dict[str, object] = {
         **_as_posted(new),
         "id": turn_id,
         "project_id": PROJECT_ID,
         "agent_id": session.agent_id,
         "agent_version": session.agent_version,
-        "seq": _next_seq(tx, session.id, locked),
+        "seq": seq,
         "status": accepted.next.value,
         "fence": 0,
         "attempt": 0,
@@ -131,7 +132,7 @@ def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> 
         "first_sequence": stored[0].sequence,
         "last_sequence": stored[0].sequence,
     }
-    tx.conn.execute(insert(turns).values(values))
+    tx.conn.execute(insert(turns), values)
     store_events(tx, stored)
     _remember_key(tx, new, turn_id)
     promote(tx, session.id)
@@ -150,12 +151,6 @@ def _as_posted(new: NewTurn) -> dict[str, object]:
         "idempotency_key": new.idempotency_key,
         "max_repair_attempts": new.max_repair_attempts,
     }
-
-
-def _next_seq(tx: Tx, session_id: str, locked: RowMapping) -> int:
-    seq = locked["last_seq"] + 1
-    tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(last_seq=seq))
-    return seq
 
 
 def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session) -> NewEvent:
@@ -190,4 +185,4 @@ def _remember_key(tx: Tx, new: NewTurn, turn_id: str) -> None:
         "turn_id": turn_id,
         "created_at": tx.now,
     }
-    tx.conn.execute(insert(idempotency_keys).values(values))
+    tx.conn.execute(insert(idempotency_keys), values)

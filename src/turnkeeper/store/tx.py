@@ -9,8 +9,9 @@ INVARIANT: the session's row is locked before the turn's, in every body, so that
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
 from sqlalchemy.engine import CursorResult
 
 from turnkeeper.errors import LocalProtocolError
@@ -22,7 +23,7 @@ from turnkeeper.turns.model import PROJECT_ID, Fence
 from turnkeeper.turns.ports import NotFound, StaleFence
 from turnkeeper.turns.queueing import MAX_QUEUE_DEPTH
 
-QUEUE_TOPIC = "queue"
+QUEUE_TOPIC: Final = "queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +45,28 @@ class Tx:
     topics: set[str] = field(default_factory=set[str])
 
 
+_LOCKED_SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session_id")).with_for_update()
+
+
 def lock_session(tx: Tx, session_id: str) -> RowMapping:
     """The session's row, locked until the end of the transaction. Raises `NotFound`."""
-    query = select(sessions).where(sessions.c.id == session_id).with_for_update()
-    row = tx.conn.execute(query).mappings().one_or_none()
+    row = tx.conn.execute(_LOCKED_SESSION, {"session_id": session_id}).mappings().one_or_none()
     if row is None:
         raise NotFound(f"there is no session {session_id}")
     return row
 
 
-def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent]) -> tuple[Event, ...]:
-    """The events with the session's next numbers; `store_events` must follow in the same transaction."""
+def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: object) -> tuple[Event, ...]:
+    """The events with the session's next numbers; `store_events` must follow in the same transaction.
+
+    `also` are other columns of the session's row that change with them.
+    """
     if not new:
         return ()
     query = (
         update(sessions)
         .where(sessions.c.id == session_id)
-        .values(last_sequence=sessions.c.last_sequence + len(new), last_active_at=tx.now)
+        .values(last_sequence=sessions.c.last_sequence + len(new), last_active_at=tx.now, **also)
         .returning(sessions.c.last_sequence)
     )
     last = tx.conn.execute(query).scalar_one()
