@@ -11,6 +11,7 @@ from turnkeeper.store.rows import to_event
 from turnkeeper.store.tables import events, turns
 from turnkeeper.turns.ports import NotFound
 
+MAX_EVENTS: Final = 10_000
 _MEMORY: Final = ("message.received", "message.completed", "tool.requested", "tool.completed")
 _TOOL_PAIR: Final = ("tool.requested", "tool.completed")
 
@@ -26,13 +27,16 @@ def event_by_id(conn: Connection, event_id: str) -> Event:
 def events_after(
     conn: Connection, session_id: str, *, after: int, limit: int, types: Sequence[str], turn_id: str | None
 ) -> tuple[Event, ...]:
-    """At most `limit` events of a session with a higher sequence, ascending."""
+    """At most `limit` (and `MAX_EVENTS`) events of a session with a higher sequence, ascending."""
     query = select(events).where(events.c.session_id == session_id, events.c.sequence > after)
     if types:
         query = query.where(events.c.type.in_(types))
     if turn_id is not None:
         query = query.where(events.c.turn_id == turn_id)
-    return tuple(to_event(row) for row in conn.execute(query.order_by(events.c.sequence).limit(limit)).mappings())
+    return tuple(
+        to_event(row)
+        for row in conn.execute(query.order_by(events.c.sequence).limit(min(limit, MAX_EVENTS))).mappings()
+    )
 
 
 def history(conn: Connection, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
@@ -45,7 +49,7 @@ def history(conn: Connection, session_id: str, *, before_seq: int, limit: int) -
         .join(turns, turns.c.id == events.c.turn_id)
         .where(events.c.session_id == session_id, turns.c.seq < before_seq, events.c.type.in_(_MEMORY))
         .order_by(events.c.sequence.desc())
-        .limit(limit)
+        .limit(min(limit, MAX_EVENTS))
     )
     rows = conn.execute(query).mappings().all()
     remembered = [to_event(row) for row in reversed(rows)]
