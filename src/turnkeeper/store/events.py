@@ -1,10 +1,11 @@
 """Reading stored events: by id, by session, and as the memory an agent is given."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, bindparam, select
 
 from turnkeeper.events.envelope import Event
 from turnkeeper.store.rows import to_event
@@ -28,15 +29,25 @@ def events_after(
     conn: Connection, session_id: str, *, after: int, limit: int, types: Sequence[str], turn_id: str | None
 ) -> tuple[Event, ...]:
     """At most `limit` (and `MAX_EVENTS`) events of a session with a higher sequence, ascending."""
-    query = select(events).where(events.c.session_id == session_id, events.c.sequence > after)
+    query = _events_after(types=bool(types), turn=turn_id is not None)
+    wanted: dict[str, object] = {"session_key": session_id, "after": after, "most": min(limit, MAX_EVENTS)}
     if types:
-        query = query.where(events.c.type.in_(types))
+        wanted["types"] = list(types)
     if turn_id is not None:
-        query = query.where(events.c.turn_id == turn_id)
-    return tuple(
-        to_event(row)
-        for row in conn.execute(query.order_by(events.c.sequence).limit(min(limit, MAX_EVENTS))).mappings()
+        wanted["turn_key"] = turn_id
+    return tuple(to_event(row) for row in conn.execute(query, wanted).mappings())
+
+
+@cache
+def _events_after(*, types: bool, turn: bool) -> Select[Any]:
+    query = select(events).where(
+        events.c.session_id == bindparam("session_key"), events.c.sequence > bindparam("after")
     )
+    if types:
+        query = query.where(events.c.type.in_(bindparam("types", expanding=True)))
+    if turn:
+        query = query.where(events.c.turn_id == bindparam("turn_key"))
+    return query.order_by(events.c.sequence).limit(bindparam("most"))
 
 
 def history(conn: Connection, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:

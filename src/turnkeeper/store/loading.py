@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, literal_column, select, update
+from sqlalchemy import Connection, RowMapping, Select, Update, bindparam, case, func, literal_column, select, update
 
 from turnkeeper.clock import epoch_ms
 from turnkeeper.store.ledger import calls_of
@@ -36,11 +36,23 @@ def _sessions() -> Select[Any]:
 # Built once: what costs in a query of this length is putting it together.
 _TURNS: Final = _turns()
 _SESSIONS: Final = _sessions()
+_ONE_TURN: Final = _TURNS.where(turns.c.id == bindparam("turn_key"))
+_ONE_SESSION: Final = _SESSIONS.where(sessions.c.id == bindparam("session_key"))
+
+
+def _promotion() -> Update:
+    front = select(turns.c.id).where(turns.c.front_of == bindparam("session_key")).exists()
+    waiting = select(turns.c.id).where(turns.c.session_id == bindparam("session_key"), IS_QUEUED)
+    first = waiting.order_by(turns.c.seq).limit(1).scalar_subquery()
+    return update(turns).where(turns.c.id == first, ~front).values(front_of=bindparam("session_key"))
+
+
+_PROMOTION: Final = _promotion()
 
 
 def load_turn(conn: Connection, turn_id: str, now: datetime) -> Turn:
     """One turn as it is. Raises `NotFound`."""
-    row = conn.execute(_TURNS.where(turns.c.id == turn_id)).mappings().one_or_none()
+    row = conn.execute(_ONE_TURN, {"turn_key": turn_id}).mappings().one_or_none()
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")
     return _to_turns(conn, [row], now)[0]
@@ -68,7 +80,7 @@ def waiting_turns(conn: Connection, session_id: str, now: datetime) -> list[Turn
 
 def load_session(conn: Connection, session_id: str) -> Session:
     """One session as it is. Raises `NotFound`."""
-    row = conn.execute(_SESSIONS.where(sessions.c.id == session_id)).mappings().one_or_none()
+    row = conn.execute(_ONE_SESSION, {"session_key": session_id}).mappings().one_or_none()
     if row is None:
         raise NotFound(f"there is no session {session_id}")
     return to_session(row)
@@ -84,10 +96,7 @@ def list_sessions(conn: Connection, page: PageRequest, agent_id: str | None) -> 
 
 def promote(tx: Tx, session_id: str) -> None:
     """Moves the first waiting turn to the front if the front is free. The session's row must be locked."""
-    front = select(turns.c.id).where(turns.c.front_of == session_id).exists()
-    waiting = select(turns.c.id).where(turns.c.session_id == session_id, IS_QUEUED)
-    first = waiting.order_by(turns.c.seq).limit(1).scalar_subquery()
-    tx.conn.execute(update(turns).where(turns.c.id == first, ~front).values(front_of=session_id))
+    tx.conn.execute(_PROMOTION, {"session_key": session_id})
 
 
 def _to_turns(conn: Connection, rows: Sequence[RowMapping], now: datetime) -> list[Turn]:

@@ -7,13 +7,14 @@ accepted, and the lowest waiting one moves to the front when the front is free.
 from dataclasses import asdict
 from datetime import timedelta
 
-from sqlalchemy import RowMapping, insert, select, update
+from sqlalchemy import RowMapping, select, update
 
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.rows import from_budget, to_json
+from turnkeeper.store.statements import add, find
 from turnkeeper.store.tables import idempotency_keys, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.lifecycle import Happening, transition
@@ -95,10 +96,7 @@ def _cancel_requested(tx: Tx, turn: Turn, mode: CancelMode, by: CanceledBy) -> N
 def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
     if new.idempotency_key is None:
         return None
-    known = select(idempotency_keys).where(
-        idempotency_keys.c.project_id == PROJECT_ID, idempotency_keys.c.key == new.idempotency_key
-    )
-    row = tx.conn.execute(known).mappings().one_or_none()
+    row = find(tx.conn, idempotency_keys, project_id=PROJECT_ID, key=new.idempotency_key)
     if row is None:
         return None
     if row["fingerprint"] != new.fingerprint:
@@ -132,7 +130,7 @@ def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> 
         "first_sequence": stored[0].sequence,
         "last_sequence": stored[0].sequence,
     }
-    tx.conn.execute(insert(turns), values)
+    add(tx.conn, turns, values)
     store_events(tx, stored)
     _remember_key(tx, new, turn_id)
     promote(tx, session.id)
@@ -185,4 +183,4 @@ def _remember_key(tx: Tx, new: NewTurn, turn_id: str) -> None:
         "turn_id": turn_id,
         "created_at": tx.now,
     }
-    tx.conn.execute(insert(idempotency_keys), values)
+    add(tx.conn, idempotency_keys, values)

@@ -9,15 +9,18 @@ INVARIANT: the session's row is locked before the turn's, in every body, so that
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Final
 
-from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, select, update
 from sqlalchemy.engine import CursorResult
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource
+from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
 from turnkeeper.turns.model import PROJECT_ID, Fence
 from turnkeeper.turns.ports import NotFound, StaleFence
@@ -63,16 +66,23 @@ def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: obje
     """
     if not new:
         return ()
-    query = (
-        update(sessions)
-        .where(sessions.c.id == session_id)
-        .values(last_sequence=sessions.c.last_sequence + len(new), last_active_at=tx.now, **also)
-        .returning(sessions.c.last_sequence)
-    )
-    last = tx.conn.execute(query).scalar_one()
+    last = tx.conn.execute(
+        _numbering(tuple(also)), {"session_id": session_id, "count": len(new), "last_active_at": tx.now, **also}
+    ).scalar_one()
     return tuple(
         _stored(tx, session_id, event, sequence) for sequence, event in enumerate(new, start=last - len(new) + 1)
     )
+
+
+@cache
+def _numbering(also: tuple[str, ...]) -> ReturningUpdate[int]:
+    changed: dict[str, object] = {
+        "last_sequence": sessions.c.last_sequence + bindparam("count"),
+        "last_active_at": bindparam("last_active_at"),
+        **{name: bindparam(name) for name in also},
+    }
+    by_id = update(sessions).where(sessions.c.id == bindparam("session_id"))
+    return by_id.values(changed).returning(sessions.c.last_sequence)
 
 
 def store_events(tx: Tx, stored: Iterable[Event]) -> None:
@@ -80,7 +90,7 @@ def store_events(tx: Tx, stored: Iterable[Event]) -> None:
     rows = [_row(event) for event in stored]
     if not rows:
         return
-    tx.conn.execute(insert(events), rows)
+    add(tx.conn, events, rows)
     tx.topics.update(str(row["session_id"]) for row in rows)
 
 
@@ -105,13 +115,8 @@ def write_turn(
 
 def change_fenced(tx: Tx, fence: Fence, values: Mapping[str, object]) -> None:
     """Changes columns of the turn where turn, owner and fence number are the ones given. Raises `StaleFence`."""
-    query = update(turns).where(
-        turns.c.id == fence.turn_id,
-        turns.c.session_id == fence.session_id,
-        turns.c.owner == fence.owner,
-        turns.c.fence == fence.number,
-    )
-    require_one(tx.conn.execute(query.values(values or {"fence": turns.c.fence})), fence.turn_id)
+    held = {"id": fence.turn_id, "session_id": fence.session_id, "owner": fence.owner, "fence": fence.number}
+    require_one(change(tx.conn, turns, held, values or {"owner": fence.owner}), fence.turn_id)
 
 
 def require_one(result: CursorResult[object], turn_id: str) -> None:
