@@ -96,13 +96,14 @@ async def _one_turn(platform: Platform, desk: TurnDesk, folder: DataDir, request
         bind_workspace(folder.workspaces, session_id, request.workspace)
     repairs = agent.limits.max_repair_attempts
     try:
-        posted = await desk.post(new_turn(request.prompt, session_id, request.schema, platform.api, repairs))
+        new = new_turn(request.prompt, session_id, request.schema, platform.api, repairs)
+        posted = await desk.post(new, last=True)
     except OutputSchemaInvalid as invalid:
         raise UsageRefused(f"{request.schema}: {invalid.message}", hint=invalid.hint) from invalid
     async with _canceled_by_ctrl_c(desk, posted):
         async for step in desk.steps(posted):
             show_step(console, step)
-        async for step in desk.close(session_id):
+        async for step in desk.last_steps(session_id):
             show_step(console, step)
     return await desk.turn(posted)
 
