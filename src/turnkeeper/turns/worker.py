@@ -25,7 +25,6 @@ from turnkeeper.turns.timing import news_of, stop_task
 from turnkeeper.turns.workbench import Workbench
 
 QUEUE_TOPIC: Final = "queue"
-CLAIM_PAUSE_MS: Final = 20
 
 T = TypeVar("T")
 
@@ -91,9 +90,6 @@ class Worker:
                     stirred = asyncio.create_task(self._stirred.wait())
                     await asyncio.wait({news, stirred}, return_when=asyncio.FIRST_COMPLETED)
                     await stop_task(stirred)
-            if self.active:
-                # Own turns make news of their own; looking at every piece of it would slow them down.
-                await self._bench.waiter.sleep(CLAIM_PAUSE_MS)
 
     async def _claim_one(self) -> bool:
         settings = self._bench.settings
