@@ -19,7 +19,7 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check bench venv requirements clean
+.PHONY: help demo serve test check chaos bench venv requirements clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ check: $(DEV) ## lint, format, types, import rules, unit tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 	$(BIN)/python -m pytest --quiet tests/unit
+
+chaos: $(DEV) ## fifty times kill -9 in the middle of turns (the tests do five)
+	@TURNKEEPER_CHAOS_ROUNDS=50 $(BIN)/python -m pytest tests/acceptance/test_chaos.py
 
 bench: $(DEV) ## measure the hot paths on this machine
 	@$(BIN)/python -m benchmarks.guardian

@@ -21,6 +21,10 @@ _LEVELS: Final[dict[LogLevel, int]] = {
 }
 
 
+_LIBRARIES: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "alembic")
+"""Libraries that configure their own loggers where nobody tells them not to."""
+
+
 def setup_logging(level: LogLevel = "info", *, log_format: LogFormat = "auto", stream: TextIO | None = None) -> None:
     """Sets the process's log up, the standard library's included (uvicorn, alembic)."""
     out = stream if stream is not None else sys.stderr
@@ -49,6 +53,15 @@ def setup_logging(level: LogLevel = "info", *, log_format: LogFormat = "auto", s
     root.handlers[:] = [handler]
     # What libraries say at `info` is about themselves; their warnings are about us.
     root.setLevel(max(_LEVELS[level], logging.WARNING))
+    for name in _LIBRARIES:
+        _give_back(logging.getLogger(name))
+
+
+def _give_back(logger: logging.Logger) -> None:
+    """Undoes what a library set for its own log, so that its lines come here like all others."""
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 def _event_first(

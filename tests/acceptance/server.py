@@ -21,6 +21,9 @@ READY_TIMEOUT_S = 60.0
 GONE_TIMEOUT_S = 20.0
 TURNKEEPER = str(Path(sys.executable).parent / "turnkeeper")
 
+NO_WARM_BOXES = "[sandbox]\nwarm = 0\n"
+"""Settings for a server that runs no turns, or few: a box made ready costs two seconds of processor."""
+
 Json = dict[str, Any]
 
 

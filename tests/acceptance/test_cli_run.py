@@ -2,10 +2,12 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -148,3 +150,20 @@ def test_ctrl_c_cancels_the_turn_and_is_exit_130(folder: Path) -> None:
     verified = run_command("verify", *own_data_dir(folder), home=folder)
     assert verified.returncode == 0, verified.stdout
     assert "interrupted" in verified.stdout
+
+
+def test_a_chain_that_was_lost_or_cut_shows_in_the_heads_that_the_turn_side_kept(folder: Path) -> None:
+    """Two files, so that tampering with one of them is seen."""
+    done = run(folder, "text=hi", "--data-dir", "data")
+    assert done.returncode == 0, done.stdout + done.stderr
+    database = folder / "data" / "guardian" / "guardian.db"
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("DELETE FROM steps WHERE recorded = (SELECT max(recorded) FROM steps)")
+    cut = run_command("verify", "--data-dir", "data", home=folder)
+    assert cut.returncode == 1
+    assert "[witnessed_head_missing]" in cut.stdout
+    for file in database.parent.glob("guardian.db*"):
+        file.unlink()
+    lost = run_command("verify", "--data-dir", "data", home=folder)
+    assert lost.returncode == 1
+    assert "[session_missing]" in lost.stdout

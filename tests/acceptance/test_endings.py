@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.acceptance.server import Json, Server
+from tests.acceptance.server import NO_WARM_BOXES, Json, Server
 from tests.acceptance.stub import RESULT_SCHEMA, StubModel
+
 from turnkeeper.events.founding import validate_turn_completed
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(240)]
@@ -137,7 +138,9 @@ def test_a_turn_ends_denied_when_the_guardian_refuses_its_start(tmp_path: Path) 
     with (
         StubModel() as model,
         Server(
-            tmp_path / "s", model.config(f'[guardian]\npolicy = "{policy}"\n'), environment={"STUB_KEY": "k"}
+            tmp_path / "s",
+            model.config(f'[guardian]\npolicy = "{policy}"\n{NO_WARM_BOXES}'),
+            environment={"STUB_KEY": "k"},
         ) as closed,
     ):
         turn, event = run_turn(closed, {"input": "text=x"})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.acceptance.invariants import TERMINAL_EVENTS, check_export, check_verifies
 from tests.acceptance.proxy import FAULTS, Fault, FaultProxy, Plan, plan_each, plan_random
-from tests.acceptance.server import Json, Server
+from tests.acceptance.server import NO_WARM_BOXES, Json, Server
 from tests.acceptance.stub import RESULT_SCHEMA, StubModel
 from tests.acceptance.test_chaos import new_session, wait_closed
 
@@ -27,7 +27,7 @@ def guarded_config(model: StubModel, guardian: Server, proxy: FaultProxy) -> str
     return model.config(
         "[guardian]\n"
         f'url = "{proxy.url}"\nsecret_file = "{secret}"\nkey_id = "default"\n'
-        f"decision_timeout_ms = {DECISION_TIMEOUT_MS}\n"
+        f"decision_timeout_ms = {DECISION_TIMEOUT_MS}\n{NO_WARM_BOXES}"
     )
 
 
@@ -36,7 +36,7 @@ def run_two_turns(tmp_path: Path, plan: Plan) -> FaultProxy:
     environment = {"STUB_KEY": "k"}
     with (
         StubModel() as model,
-        Server(tmp_path / "guardian", model.config(), environment=environment) as guardian,
+        Server(tmp_path / "guardian", model.config(NO_WARM_BOXES), environment=environment) as guardian,
         FaultProxy(f"{guardian.url}/acs", plan, delay_s=DELAY_S) as proxy,
         Server(tmp_path / "platform", guarded_config(model, guardian, proxy), environment=environment) as platform,
     ):

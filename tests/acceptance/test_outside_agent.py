@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.acceptance.outside_agent import HELLO, OutsideAgent
-from tests.acceptance.server import Server
+from tests.acceptance.server import NO_WARM_BOXES, Server
 
 from turnkeeper.acs.observed import Refusal, Verdict
 
@@ -29,7 +29,7 @@ def guarded(tmp_path: Path) -> Server:
     """A server under the three-calls policy."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
-    return Server(tmp_path, f'[guardian]\npolicy = "{policy}"\n')
+    return Server(tmp_path, f'[guardian]\npolicy = "{policy}"\n{NO_WARM_BOXES}')
 
 
 def outside(server: Server, session_id: str | None = None) -> OutsideAgent:

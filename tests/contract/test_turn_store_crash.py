@@ -10,47 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from tests.contract.store_rig import ANSWER, LOST, open_store
+from tests.contract.wholeness import broken
 
 from turnkeeper.store.engine import open_engines
 
 ROOT = Path(__file__).parents[2]
 KILLS = 4
-UNWHOLE = {
-    "a gap in a session's events": (
-        "SELECT session_id FROM events GROUP BY session_id HAVING COUNT(*) <> MAX(sequence) OR MIN(sequence) <> 1"
-    ),
-    "a counter that is not its events": (
-        "SELECT id FROM sessions s WHERE last_sequence <> (SELECT COUNT(*) FROM events e WHERE e.session_id = s.id)"
-    ),
-    "an ended turn without its event": (
-        "SELECT id FROM turns t WHERE status IN ('completed', 'failed', 'canceled') AND NOT EXISTS"
-        " (SELECT 1 FROM events e WHERE e.id = t.terminal_event_id AND e.turn_id = t.id AND e.data = t.terminal_data)"
-    ),
-    "a terminal event without its state": (
-        "SELECT id FROM events e WHERE type IN ('turn.completed', 'turn.failed', 'turn.canceled') AND NOT EXISTS"
-        " (SELECT 1 FROM turns t WHERE t.terminal_event_id = e.id)"
-    ),
-    "a turn without its turn.queued": (
-        "SELECT id FROM turns t WHERE NOT EXISTS"
-        " (SELECT 1 FROM events e WHERE e.turn_id = t.id AND type = 'turn.queued')"
-    ),
-    "an ended turn without its turnEnd": (
-        "SELECT id FROM turns t WHERE status IN ('completed', 'failed') AND NOT EXISTS"
-        " (SELECT 1 FROM steps s WHERE s.turn_id = t.id AND s.method = 'steps/turnEnd')"
-    ),
-    "a key without its turn": (
-        "SELECT key FROM idempotency_keys k WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = k.turn_id)"
-    ),
-    "a posted turn without its key": (
-        "SELECT id FROM turns t WHERE NOT EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.turn_id = t.id)"
-    ),
-    "an idle session with a turn that waits for nothing": (
-        "SELECT session_id FROM turns WHERE status NOT IN ('completed', 'failed', 'canceled')"
-        " GROUP BY session_id HAVING COUNT(front_of) <> 1"
-    ),
-}
 
 
 def kill_a_writer(url: str, after_endings: int) -> None:
@@ -64,16 +31,6 @@ def kill_a_writer(url: str, after_endings: int) -> None:
         for _ in range(random.randrange(200_000)):
             pass
         os.kill(writer.pid, signal.SIGKILL)
-
-
-def broken(url: str) -> dict[str, list[str]]:
-    engine = create_engine(url)
-    try:
-        with engine.begin() as connection:
-            found = {name: list(connection.execute(text(query)).scalars()) for name, query in UNWHOLE.items()}
-    finally:
-        engine.dispose()
-    return {name: rows for name, rows in found.items() if rows}
 
 
 def test_what_a_killed_writer_leaves_behind_is_whole_and_goes_on(store_url: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+import uvicorn
 
 from turnkeeper.logs import setup_logging
 
@@ -55,6 +56,7 @@ def test_a_level_leaves_out_what_is_below_it() -> None:
 def test_warnings_of_libraries_come_in_the_same_form_and_their_chatter_does_not() -> None:
     """uvicorn and alembic use the standard library's logging."""
     out = io.StringIO()
+    uvicorn.Config("an:app")  # sets up a log of its own, as it does wherever it is not told otherwise
     setup_logging(stream=out)
     logging.getLogger("uvicorn.error").info("Started server process")
     logging.getLogger("uvicorn.error").warning("a warning of theirs")

@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""The turn API: parse, call, render. No SQL and no rules about turns here."""

@@ -69,8 +69,9 @@ class ApiDeps:
     streams: StreamRegistry = field(default_factory=StreamRegistry)
 
 
-def deps_of(request: Request) -> ApiDeps:
+async def deps_of(request: Request) -> ApiDeps:
     """The dependencies of the application that serves this request."""
+    # A coroutine for one reason: FastAPI sends a plain function to a thread, several times a request.
     return cast("ApiDeps", request.app.state.deps)
 
 

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(config: ConfigFile = None, data_dir: DataDirectory = None, *, json: AsJson = False) -> None:
-    """Print every setting in force and where its value came from."""
+    """Print every setting and its origin."""
     configuration = load(config, data_dir)
     if json:
         typer.echo(orjson.dumps(dict(_machine_rows(configuration)), option=orjson.OPT_INDENT_2))
@@ -35,7 +35,7 @@ def show(config: ConfigFile = None, data_dir: DataDirectory = None, *, json: AsJ
 
 
 def reference(config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
-    """Print the reference page of all settings (Markdown)."""
+    """Print the page of all settings."""
     del config, data_dir
     typer.echo(render_reference(), nl=False)
 

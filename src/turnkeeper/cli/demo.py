@@ -78,11 +78,14 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    text: Annotated[str, typer.Argument(help="The text that the turns are about.")] = DEFAULT_TEXT,
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="The text that the turns are about.")] = DEFAULT_TEXT,
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
 ) -> None:
-    """Show three governed turns: one with a result, one that is denied a tool, one at its budget."""
+    """Show three governed turns.
+
+    One with a result, one that is denied a tool, one at its budget; then what can be proved of them.
+    """
     find_weights()
     setup_logging("warning")
     console = Console(highlight=False, soft_wrap=True)
@@ -138,9 +141,7 @@ async def _act_one(stage: Stage, text: str) -> list[Turn]:
     stage.console.print(Text(f"  text    {shorten(text)}", "dim"))
     session_id = await _open(stage, READER)
     prompt = f"Describe this text with a title and a summary of one sentence.\n\n{text}"
-    turn = await _act(stage, _turn(session_id, prompt, schema=RESULT_SCHEMA))
-    await _close(stage, session_id)
-    return [turn]
+    return [await _act(stage, _turn(session_id, prompt, schema=RESULT_SCHEMA), last=True)]
 
 
 async def _acts_with_scripted_steps(stage: Stage, scripted: ScriptedModel) -> list[Turn]:
@@ -154,8 +155,7 @@ async def _acts_with_scripted_steps(stage: Stage, scripted: ScriptedModel) -> li
         f"at most {demo_script.BUDGET_CALLS} model calls; model steps: SCRIPTED, they would never end",
     )
     budget = Budget(max_model_calls=demo_script.BUDGET_CALLS)
-    unfinished = await _act(stage, _turn(session_id, demo_script.BUDGET_PROMPT, budget=budget))
-    await _close(stage, session_id)
+    unfinished = await _act(stage, _turn(session_id, demo_script.BUDGET_PROMPT, budget=budget), last=True)
     return [denied, unfinished]
 
 
@@ -163,18 +163,16 @@ async def _open(stage: Stage, agent: Mapping[str, object]) -> str:
     return await stage.desk.open_session(parse_agent(json_body(orjson.dumps(agent), "the agent"), stage.platform.api))
 
 
-async def _act(stage: Stage, new: NewTurn) -> Turn:
-    posted = await stage.desk.post(new)
+async def _act(stage: Stage, new: NewTurn, *, last: bool = False) -> Turn:
+    posted = await stage.desk.post(new, last=last)
     async for step in stage.desk.steps(posted):
         show_step(stage.console, step)
+    if last:
+        async for step in stage.desk.last_steps(new.session_id):
+            show_step(stage.console, step)
     turn = await stage.desk.turn(posted)
     show_end(stage.console, turn)
     return turn
-
-
-async def _close(stage: Stage, session_id: str) -> None:
-    async for step in stage.desk.close(session_id):
-        show_step(stage.console, step)
 
 
 def _turn(

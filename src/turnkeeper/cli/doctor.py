@@ -55,7 +55,10 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(config: ConfigFile = None, data_dir: DataDirectory = None, *, json: AsJson = False) -> None:
-    """Check what turns need here: Python, SQLite, boxes, model, port, data dir; show dead letters."""
+    """Say what this machine lacks.
+
+    Looks at Python, SQLite, boxes, models, rules, port, data dir and dead letters. Exit 1 when turns cannot run.
+    """
     configuration = load(config, data_dir)
     checks: list[Check] = []
     for check in _checks(configuration):

@@ -7,8 +7,6 @@
 from enum import IntEnum
 from typing import Final
 
-from turnkeeper.config import ConfigInvalid
-from turnkeeper.datadir import DataDirUnusable
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.turns.model import StopReason, Turn, TurnStatus
 
@@ -29,7 +27,18 @@ class UsageRefused(TurnkeeperError):
     code = "usage_error"
 
 
-USAGE_ERRORS: Final[tuple[type[TurnkeeperError], ...]] = (UsageRefused, ConfigInvalid, DataDirUnusable)
+USAGE_CODES: Final = frozenset(
+    {
+        "config_invalid",
+        "data_dir_unusable",
+        "model_params_refused",
+        "provider_misconfigured",
+        "secret_too_short",
+        "store_url_invalid",
+        "usage_error",
+    }
+)
+"""Errors whose cause was typed or written into a file by whoever started the command."""
 
 DENIALS: Final = frozenset(
     {
@@ -43,7 +52,7 @@ DENIALS: Final = frozenset(
 
 def exit_of_error(error: TurnkeeperError) -> Exit:
     """The exit code of a command that an error ended."""
-    return Exit.USAGE if isinstance(error, USAGE_ERRORS) else Exit.FAILED
+    return Exit.USAGE if error.error_code in USAGE_CODES else Exit.FAILED
 
 
 def exit_of_turn(turn: Turn) -> Exit:

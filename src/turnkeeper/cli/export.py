@@ -19,11 +19,16 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    session: Annotated[str, typer.Argument(help="A session of ours (ses_...) or an ACS session id.")],
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="A session of ours (ses_...) or an ACS session id.")
+    ],
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
 ) -> None:
-    """Print a session's steps, one JSON object per line: request, response, entry, turn_id."""
+    """Print a session's steps as JSON lines.
+
+    Each has four members: request, response, entry, turn_id.
+    """
     folder = DataDir(load(config, data_dir).settings.data_dir)
     folder.require()
     with SqliteChainReader(folder.guardian_database) as reader:

@@ -37,7 +37,10 @@ def create(
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
 ) -> None:
-    """Make a key and print its secret, which is shown this once and never stored."""
+    """Make a key and print its secret.
+
+    It is shown this once and never stored.
+    """
     made = generate_secret()
     key = _with_store(config, data_dir, lambda store: store.create_key(name=name, secret_sha256=made.sha256))
     typer.echo(f"key {key.id} made", err=True)
@@ -45,7 +48,10 @@ def create(
 
 
 def list_keys(config: ConfigFile = None, data_dir: DataDirectory = None, *, json: AsJson = False) -> None:
-    """List the keys. Secrets are not stored, so none can be shown."""
+    """List the keys.
+
+    Secrets are not stored, so none can be shown.
+    """
     keys = _with_store(config, data_dir, lambda store: store.keys())
     if json:
         typer.echo(orjson.dumps([_as_json(key) for key in keys]))
@@ -56,11 +62,14 @@ def list_keys(config: ConfigFile = None, data_dir: DataDirectory = None, *, json
 
 
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="The key's id, from `keys list`.")],
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from `keys list`.")],
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
 ) -> None:
-    """Revoke a key: the next request that shows it is refused."""
+    """Revoke a key.
+
+    The next request that shows it is refused.
+    """
     try:
         key = _with_store(config, data_dir, lambda store: store.revoke_key(key_id))
     except NotFound as error:

@@ -14,7 +14,10 @@ def register(app: typer.Typer) -> None:
 
 
 def migrate(config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
-    """Bring the turn store's tables to this version. Stop workers of an older version first."""
+    """Bring the turn store to this version.
+
+    Stop workers of an older version first.
+    """
     settings = load(config, data_dir).settings
     folder = DataDir(settings.data_dir)
     folder.prepare()

@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    prompt: Annotated[str, typer.Argument(help="What the turn is about.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the turn is about.")],
     *,
     agent: Annotated[Path | None, typer.Option("--agent", help="An agent's JSON or TOML file.")] = None,
     schema: Annotated[Path | None, typer.Option("--schema", help="A JSON Schema that the result must fit.")] = None,
@@ -59,7 +59,11 @@ def run(
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
 ) -> None:
-    """Run one turn: its steps with their verdicts, its result, what it used."""
+    """Run one turn in this terminal.
+
+    Shows each step with its verdict, the result, and what was used. Exit 0 completed (also at its budget), 1 failed,
+    2 used wrongly, 3 denied, 130 canceled.
+    """
     # No box is kept warm: it would be thrown away unused.
     configuration = load(config, data_dir, data_dir_name="run", sandbox__warm=0)
     setup_logging("warning", log_format=configuration.settings.log.format)
@@ -92,13 +96,14 @@ async def _one_turn(platform: Platform, desk: TurnDesk, folder: DataDir, request
         bind_workspace(folder.workspaces, session_id, request.workspace)
     repairs = agent.limits.max_repair_attempts
     try:
-        posted = await desk.post(new_turn(request.prompt, session_id, request.schema, platform.api, repairs))
+        new = new_turn(request.prompt, session_id, request.schema, platform.api, repairs)
+        posted = await desk.post(new, last=True)
     except OutputSchemaInvalid as invalid:
         raise UsageRefused(f"{request.schema}: {invalid.message}", hint=invalid.hint) from invalid
     async with _canceled_by_ctrl_c(desk, posted):
         async for step in desk.steps(posted):
             show_step(console, step)
-        async for step in desk.close(session_id):
+        async for step in desk.last_steps(session_id):
             show_step(console, step)
     return await desk.turn(posted)
 

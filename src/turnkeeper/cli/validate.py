@@ -21,13 +21,18 @@ def register(app: typer.Typer) -> None:
 
 
 def validate(
-    file: Annotated[Path, typer.Argument(help="The document: data, event, payload or ACS request. - is stdin.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The document: data, event, payload or ACS request. - is stdin.")
+    ],
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
     *,
     json: AsJson = False,
 ) -> None:
-    """Check a founding document, `turn.completed` or `turnEnd`, and name what is wrong with it."""
+    """Check a turn.completed or a turnEnd.
+
+    Whoever wrote it; what is wrong is named with its place. Exit 1 when something is.
+    """
     del config, data_dir
     document = parse_strict(_read(file), JsonLimits(max_bytes=MAX_DOCUMENT_BYTES))
     kind = identify(document)

@@ -39,7 +39,9 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    file: Annotated[Path | None, typer.Argument(help="An exported file. Without it: the data dir's chains.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="An exported file. Without it: the data dir's chains.")
+    ] = None,
     *,
     secret_file: Annotated[Path | None, typer.Option("--secret-file", help="The key FILE was signed with.")] = None,
     key_id: Annotated[list[str] | None, typer.Option("--key-id", help="A label of that key in FILE.")] = None,
@@ -48,7 +50,10 @@ def verify(
     data_dir: DataDirectory = None,
     json: AsJson = False,
 ) -> None:
-    """Recompute every hash, signature, order and count. Exit 1 when something is broken."""
+    """Say whether what was recorded is intact.
+
+    Recomputes every hash, signature, order and count, of a data dir or of an exported FILE. Exit 1 on a break.
+    """
     if file is not None:
         report = _verify_file(file, secret_file, key_id or [])
     else:
@@ -66,9 +71,12 @@ def _verify_file(file: Path, secret_file: Path | None, labels: Sequence[str]) ->
         secret = read_secret(secret_file.read_bytes())
         keyring = Keyring(dict.fromkeys([OUTSIDE_LABEL, PLATFORM_LABEL, *labels], secret))
         with file.open("rb") as stream:
-            return verify_export(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""), keyring)
+            report = verify_export(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""), keyring)
     except OSError as error:
         raise UsageRefused(f"{error.filename} cannot be read: {error.strerror}") from error
+    if not report.sessions and not report.findings:
+        raise UsageRefused(f"{file} is empty")
+    return report
 
 
 async def verify_data_dir(configuration: Configuration, session: str | None) -> VerifyReport:

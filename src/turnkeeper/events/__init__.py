@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""What happened, as apps read it: one envelope, one catalogue of closed event types, cursors. Pure."""

@@ -8,9 +8,10 @@ import asyncio
 import gc
 import sys
 
-from turnkeeper.harness.hardening import FramePipes, claim_frame_pipes, forbid_dumping
+from turnkeeper.harness.hardening import FramePipes, claim_frame_pipes, forbid_dumping, yield_to_running_turns
 
 forbid_dumping()
+yield_to_running_turns()
 PIPES = claim_frame_pipes()
 
 from turnkeeper.harness.channel import PipeChannel  # noqa: E402 - after the lines above, see the docstring

@@ -12,6 +12,10 @@ _STDOUT: Final = 1
 _STDERR: Final = 2
 
 
+LOOP_NICENESS: Final = 5
+"""A box is made ready while turns run, and its imports take seconds of processor: they must not slow those turns."""
+
+
 @dataclass(frozen=True, slots=True)
 class FramePipes:
     """The file descriptors frames travel on. Nothing else in the process has them."""
@@ -28,6 +32,11 @@ def forbid_dumping() -> None:
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def yield_to_running_turns() -> None:
+    """Lowers the process's own priority for good; where the processor is idle that changes nothing."""
+    os.nice(LOOP_NICENESS)
 
 
 def claim_frame_pipes() -> FramePipes:

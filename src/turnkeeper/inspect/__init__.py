@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""What an agent is made of, as ACS Inspect writes it down. Pure."""

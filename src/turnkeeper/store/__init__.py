@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""The stores: the turn side on SQLAlchemy Core (SQLite or PostgreSQL), the Guardian's chain on raw sqlite3."""

@@ -32,7 +32,7 @@ def create_agent(tx: Tx, new: NewAgent) -> Agent:
         "metadata_json": new.metadata_json,
         "created_at": tx.now,
     }
-    return to_agent(tx.conn.execute(insert(agents).values(values).returning(agents)).mappings().one())
+    return to_agent(tx.conn.execute(insert(agents).returning(agents), values).mappings().one())
 
 
 def agent_by_id(conn: Connection, agent_id: str) -> Agent:
@@ -51,7 +51,7 @@ def list_agents(conn: Connection, page: PageRequest) -> Page[Agent]:
 def create_key(tx: Tx, *, name: str, secret_sha256: str) -> ApiKey:
     """An API key; the secret itself never comes here."""
     values = {"id": tx.ids.new("key"), "name": name, "secret_sha256": secret_sha256, "created_at": tx.now}
-    return to_key(tx.conn.execute(insert(api_keys).values(values).returning(api_keys)).mappings().one())
+    return to_key(tx.conn.execute(insert(api_keys).returning(api_keys), values).mappings().one())
 
 
 def active_key(conn: Connection, secret_sha256: str) -> ApiKey | None:

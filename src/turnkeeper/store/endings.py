@@ -7,13 +7,14 @@ impossible even if this module were wrong.
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, update
 
 from turnkeeper.events.catalogue import turn_ended
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.store.ledger import announce, assume_open_calls, shortfall_of, usage_of
 from turnkeeper.store.loading import promote
 from turnkeeper.store.rows import to_json
+from turnkeeper.store.statements import load_row
 from turnkeeper.store.steps import insert_turn_end, window_is_open
 from turnkeeper.store.tables import sessions, submissions, turns
 from turnkeeper.store.tx import (
@@ -67,7 +68,7 @@ def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Ev
         result_json=None,
         result_error=None if turn.output_schema_json is None else "not_submitted",
         duration_ms=0,
-        turn_outcome="interrupted" if window_is_open(tx.conn, turn.id) else None,
+        turn_outcome="interrupted" if window_is_open(tx.conn, turn.session_id, turn.id) else None,
         canceled_by=by,
     )
     return finish(tx, turn, ending, (), None)
@@ -119,10 +120,9 @@ def _budget_reached(tx: Tx, turn: Turn, ending: Ending) -> list[NewEvent]:
     found = shortfall_of(tx.conn, turn.id)
     if found is None:
         return []
-    row = tx.conn.execute(select(turns).where(turns.c.id == turn.id)).mappings().one()
-    session = tx.conn.execute(select(sessions).where(sessions.c.id == turn.session_id)).mappings().one()
-    return announce(tx, row, session, found)
+    row = load_row(tx.conn, turns, turn.id)
+    return announce(tx, row, load_row(tx.conn, sessions, turn.session_id), found)
 
 
 def _tool_calls(tx: Tx, turn: Turn) -> int:
-    return tx.conn.execute(select(turns.c.tool_calls).where(turns.c.id == turn.id)).scalar_one()
+    return load_row(tx.conn, turns, turn.id)["tool_calls"]

@@ -1,16 +1,18 @@
 """Reading stored events: by id, by session, and as the memory an agent is given."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, bindparam, select
 
 from turnkeeper.events.envelope import Event
 from turnkeeper.store.rows import to_event
 from turnkeeper.store.tables import events, turns
 from turnkeeper.turns.ports import NotFound
 
+MAX_EVENTS: Final = 10_000
 _MEMORY: Final = ("message.received", "message.completed", "tool.requested", "tool.completed")
 _TOOL_PAIR: Final = ("tool.requested", "tool.completed")
 
@@ -26,13 +28,26 @@ def event_by_id(conn: Connection, event_id: str) -> Event:
 def events_after(
     conn: Connection, session_id: str, *, after: int, limit: int, types: Sequence[str], turn_id: str | None
 ) -> tuple[Event, ...]:
-    """At most `limit` events of a session with a higher sequence, ascending."""
-    query = select(events).where(events.c.session_id == session_id, events.c.sequence > after)
+    """At most `limit` (and `MAX_EVENTS`) events of a session with a higher sequence, ascending."""
+    query = _events_after(types=bool(types), turn=turn_id is not None)
+    wanted: dict[str, object] = {"session_key": session_id, "after": after, "most": min(limit, MAX_EVENTS)}
     if types:
-        query = query.where(events.c.type.in_(types))
+        wanted["types"] = list(types)
     if turn_id is not None:
-        query = query.where(events.c.turn_id == turn_id)
-    return tuple(to_event(row) for row in conn.execute(query.order_by(events.c.sequence).limit(limit)).mappings())
+        wanted["turn_key"] = turn_id
+    return tuple(to_event(row) for row in conn.execute(query, wanted).mappings())
+
+
+@cache
+def _events_after(*, types: bool, turn: bool) -> Select[Any]:
+    query = select(events).where(
+        events.c.session_id == bindparam("session_key"), events.c.sequence > bindparam("after")
+    )
+    if types:
+        query = query.where(events.c.type.in_(bindparam("types", expanding=True)))
+    if turn:
+        query = query.where(events.c.turn_id == bindparam("turn_key"))
+    return query.order_by(events.c.sequence).limit(bindparam("most"))
 
 
 def history(conn: Connection, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
@@ -45,7 +60,7 @@ def history(conn: Connection, session_id: str, *, before_seq: int, limit: int) -
         .join(turns, turns.c.id == events.c.turn_id)
         .where(events.c.session_id == session_id, turns.c.seq < before_seq, events.c.type.in_(_MEMORY))
         .order_by(events.c.sequence.desc())
-        .limit(limit)
+        .limit(min(limit, MAX_EVENTS))
     )
     rows = conn.execute(query).mappings().all()
     remembered = [to_event(row) for row in reversed(rows)]

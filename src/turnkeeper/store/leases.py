@@ -102,7 +102,7 @@ def submit(tx: Tx, fence: Fence, submission: Submission, events: Sequence[NewEve
         "published": submission.published,
         "created_at": tx.now,
     }
-    tx.conn.execute(insert(submissions).values(values))
+    tx.conn.execute(insert(submissions), values)
 
 
 def end(tx: Tx, fence: Fence, ending: Ending, before: Sequence[NewEvent]) -> Event:

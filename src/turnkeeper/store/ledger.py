@@ -5,14 +5,15 @@ the same transaction under the row's lock.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, or_, select, update
 
 from turnkeeper.events.catalogue import budget_reached, model_called
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.rows import to_budget, to_call
+from turnkeeper.store.statements import add, change, find
 from turnkeeper.store.tables import agents, model_calls, sessions, turns
 from turnkeeper.store.tx import Tx, append_events, change_fenced, lock_session, write_turn
 from turnkeeper.turns.budgets import (
@@ -31,6 +32,19 @@ from turnkeeper.turns.usage import believable, call_usage, model_document, sum_u
 
 ASSUMED_FINISH: Final = "unknown"
 
+_CALLS_OF: Final = select(model_calls).where(model_calls.c.turn_id == bindparam("turn_key"))
+_HIGHEST_CALL: Final = select(func.max(model_calls.c.call)).where(model_calls.c.turn_id == bindparam("turn_key"))
+_MODEL_OF: Final = select(agents.c.model_provider, agents.c.model_id).where(agents.c.id == bindparam("agent_key"))
+_CHARGE: Final = (
+    update(sessions)
+    .where(sessions.c.id == bindparam("session_key"))
+    .values(
+        taken_model_calls=sessions.c.taken_model_calls + bindparam("calls"),
+        taken_total_tokens=sessions.c.taken_total_tokens + bindparam("total"),
+        taken_output_tokens=sessions.c.taken_output_tokens + bindparam("output"),
+    )
+)
+
 
 def reserve_call(tx: Tx, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant | Shortfall:
     """A reserved call, or the limit that refuses it, which is then written as `budget.reached` once."""
@@ -42,7 +56,7 @@ def reserve_call(tx: Tx, fence: Fence, *, input_tokens: int, max_output_tokens: 
         append_events(tx, fence.session_id, announce(tx, turn, session, cap))
         return cap
     call = _next_call(tx.conn, fence.turn_id)
-    tx.conn.execute(insert(model_calls).values(_reserved(tx, turn, call, input_tokens, cap)))
+    add(tx.conn, model_calls, _reserved(tx, turn, call, input_tokens, cap))
     _charge(tx, fence.session_id, reservation(input_tokens, cap))
     return CallGrant(call, cap)
 
@@ -78,8 +92,8 @@ def assume_open_calls(tx: Tx, turn_id: str, attempt: int | None) -> list[NewEven
             "finish_reason": ASSUMED_FINISH,
             "settled_at": tx.now,
         }
-        changed = update(model_calls).where(*_is_call(turn_id, row["call"])).values(changes).returning(model_calls)
-        written.append(_called(turn_id, attempt, to_call(tx.conn.execute(changed).mappings().one())))
+        change(tx.conn, model_calls, {"turn_id": turn_id, "call": row["call"]}, changes)
+        written.append(_called(turn_id, attempt, to_call(_call_row(tx.conn, turn_id, row["call"]))))
     return written
 
 
@@ -111,7 +125,7 @@ def announce(tx: Tx, turn: RowMapping, session: RowMapping, found: Shortfall) ->
     table, row = (turns, turn) if found.scope == "turn" else (sessions, session)
     if row["budget_reached"]:
         return []
-    tx.conn.execute(update(table).where(table.c.id == found.id).values(budget_reached=True))
+    change(tx.conn, table, {"id": found.id}, {"budget_reached": True})
     event = budget_reached(
         turn_id=turn["id"],
         attempt=turn["attempt"] or None,
@@ -149,7 +163,7 @@ def _purses(conn: Connection, turn: RowMapping, session: RowMapping) -> Sequence
 
 def _taken_by_turn(conn: Connection, turn_id: str) -> Taken:
     taken = Taken()
-    for row in conn.execute(select(model_calls).where(model_calls.c.turn_id == turn_id)).mappings():
+    for row in conn.execute(_CALLS_OF, {"turn_key": turn_id}).mappings():
         held = row["state"] == "reserved"
         taken += reservation(*_reserved_tokens(row)) if held else _taken(to_call(row))
     return taken
@@ -160,21 +174,21 @@ def _taken(record: CallRecord) -> Taken:
     return Taken(entry.model_calls, entry.input_tokens + entry.output_tokens, entry.output_tokens)
 
 
-def _charge(tx: Tx, session_id: str, change: Taken) -> None:
-    query = update(sessions).where(sessions.c.id == session_id)
+def _charge(tx: Tx, session_id: str, taken: Taken) -> None:
     tx.conn.execute(
-        query.values(
-            taken_model_calls=sessions.c.taken_model_calls + change.model_calls,
-            taken_total_tokens=sessions.c.taken_total_tokens + change.total_tokens,
-            taken_output_tokens=sessions.c.taken_output_tokens + change.output_tokens,
-        )
+        _CHARGE,
+        {
+            "session_key": session_id,
+            "calls": taken.model_calls,
+            "total": taken.total_tokens,
+            "output": taken.output_tokens,
+        },
     )
 
 
 def _reserved(tx: Tx, turn: RowMapping, call: int, input_tokens: int, cap: int) -> dict[str, object]:
     # Until the gateway says which model answered, it is the agent's.
-    query = select(agents.c.model_provider, agents.c.model_id).where(agents.c.id == turn["agent_id"])
-    provider, model = tx.conn.execute(query).one()
+    agent = tx.conn.execute(_MODEL_OF, {"agent_key": turn["agent_id"]}).mappings().one()
     return {
         "turn_id": turn["id"],
         "call": call,
@@ -182,8 +196,8 @@ def _reserved(tx: Tx, turn: RowMapping, call: int, input_tokens: int, cap: int) 
         "state": "reserved",
         "reserved_input_tokens": input_tokens,
         "reserved_output_tokens": cap,
-        "provider": provider,
-        "model": model,
+        "provider": agent["model_provider"],
+        "model": agent["model_id"],
         "accepted": False,
         "estimated": False,
         "retries": 0,
@@ -209,7 +223,7 @@ def _store_settled(tx: Tx, turn_id: str, record: CallRecord) -> None:
         "retries": record.retries,
         "settled_at": tx.now,
     }
-    tx.conn.execute(update(model_calls).where(*_is_call(turn_id, record.call)).values(changes))
+    change(tx.conn, model_calls, {"turn_id": turn_id, "call": record.call}, changes)
 
 
 def _called(turn_id: str, attempt: int | None, record: CallRecord) -> NewEvent:
@@ -231,35 +245,28 @@ def _reserved_tokens(row: RowMapping) -> tuple[int, int]:
     return row["reserved_input_tokens"], row["reserved_output_tokens"]
 
 
-def _is_call(turn_id: str, call: int) -> Iterable[ColumnElement[bool]]:
-    return model_calls.c.turn_id == turn_id, model_calls.c.call == call
-
-
 def _call_row(conn: Connection, turn_id: str, call: int) -> RowMapping:
-    row = conn.execute(select(model_calls).where(*_is_call(turn_id, call))).mappings().one_or_none()
+    row = find(conn, model_calls, turn_id=turn_id, call=call)
     if row is None:
         raise NotFound(f"{turn_id} has reserved no call {call}")
     return row
 
 
 def _turn_row(conn: Connection, turn_id: str) -> RowMapping:
-    row = conn.execute(select(turns).where(turns.c.id == turn_id)).mappings().one_or_none()
+    row = find(conn, turns, id=turn_id)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")
     return row
 
 
 def _next_call(conn: Connection, turn_id: str) -> int:
-    highest = conn.execute(select(func.max(model_calls.c.call)).where(model_calls.c.turn_id == turn_id)).scalar_one()
+    highest = conn.execute(_HIGHEST_CALL, {"turn_key": turn_id}).scalar_one()
     return (highest or 0) + 1
 
 
 def _is_current(conn: Connection, fence: Fence) -> bool:
-    query = select(turns.c.id).where(
-        turns.c.id == fence.turn_id, turns.c.owner == fence.owner, turns.c.fence == fence.number
-    )
-    return conn.execute(query).one_or_none() is not None
+    return find(conn, turns, id=fence.turn_id, owner=fence.owner, fence=fence.number) is not None
 
 
 def _attempt(conn: Connection, turn_id: str) -> int | None:
-    return conn.execute(select(turns.c.attempt).where(turns.c.id == turn_id)).scalar_one() or None
+    return _turn_row(conn, turn_id)["attempt"] or None

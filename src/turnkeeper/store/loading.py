@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, literal_column, select, update
+from sqlalchemy import Connection, RowMapping, Select, Update, bindparam, case, func, literal_column, select, update
 
 from turnkeeper.clock import epoch_ms
 from turnkeeper.store.ledger import calls_of
@@ -15,58 +15,6 @@ from turnkeeper.store.tx import Tx
 from turnkeeper.turns.model import Session, Turn, TurnStatus
 from turnkeeper.turns.ports import NotFound, Page, PageRequest
 from turnkeeper.turns.usage import parse_usage, sum_usage
-
-
-def load_turn(conn: Connection, turn_id: str, now: datetime) -> Turn:
-    """One turn as it is. Raises `NotFound`."""
-    row = conn.execute(_turns().where(turns.c.id == turn_id)).mappings().one_or_none()
-    if row is None:
-        raise NotFound(f"there is no turn {turn_id}")
-    return _to_turns(conn, [row], now)[0]
-
-
-def load_turns(conn: Connection, turn_ids: Sequence[str], now: datetime) -> list[Turn]:
-    """Some turns as they are, by id."""
-    rows = conn.execute(_turns().where(turns.c.id.in_(turn_ids)).order_by(turns.c.id)).mappings().all()
-    return _to_turns(conn, rows, now)
-
-
-def list_turns(conn: Connection, page: PageRequest, session_id: str | None, now: datetime) -> Page[Turn]:
-    """A page of turns, of one session or of all."""
-    query = _turns()
-    if session_id is not None:
-        query = query.where(turns.c.session_id == session_id)
-    return load_page(conn, query, turns.c.id, page, lambda rows: _to_turns(conn, rows, now))
-
-
-def waiting_turns(conn: Connection, session_id: str, now: datetime) -> list[Turn]:
-    """Turns of a session that wait and that nobody has claimed, in their order."""
-    query = _turns().where(turns.c.session_id == session_id, IS_QUEUED, turns.c.owner.is_(None))
-    return _to_turns(conn, conn.execute(query.order_by(turns.c.seq)).mappings().all(), now)
-
-
-def load_session(conn: Connection, session_id: str) -> Session:
-    """One session as it is. Raises `NotFound`."""
-    row = conn.execute(_sessions().where(sessions.c.id == session_id)).mappings().one_or_none()
-    if row is None:
-        raise NotFound(f"there is no session {session_id}")
-    return to_session(row)
-
-
-def list_sessions(conn: Connection, page: PageRequest, agent_id: str | None) -> Page[Session]:
-    """A page of sessions, of one agent or of all."""
-    query = _sessions()
-    if agent_id is not None:
-        query = query.where(sessions.c.agent_id == agent_id)
-    return load_page(conn, query, sessions.c.id, page, lambda rows: [to_session(row) for row in rows])
-
-
-def promote(tx: Tx, session_id: str) -> None:
-    """Moves the first waiting turn to the front if the front is free. The session's row must be locked."""
-    front = select(turns.c.id).where(turns.c.front_of == session_id).exists()
-    waiting = select(turns.c.id).where(turns.c.session_id == session_id, IS_QUEUED)
-    first = waiting.order_by(turns.c.seq).limit(1).scalar_subquery()
-    tx.conn.execute(update(turns).where(turns.c.id == first, ~front).values(front_of=session_id))
 
 
 def _turns() -> Select[Any]:
@@ -83,6 +31,72 @@ def _sessions() -> Select[Any]:
     active = select(turns.c.id).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
     depth = select(func.count()).where(turns.c.session_id == sessions.c.id, IS_QUEUED).scalar_subquery()
     return select(sessions, active.label("active_turn_id"), depth.label("queue_depth"))
+
+
+# Built once: what costs in a query of this length is putting it together.
+_TURNS: Final = _turns()
+_SESSIONS: Final = _sessions()
+_ONE_TURN: Final = _TURNS.where(turns.c.id == bindparam("turn_key"))
+_ONE_SESSION: Final = _SESSIONS.where(sessions.c.id == bindparam("session_key"))
+
+
+def _promotion() -> Update:
+    front = select(turns.c.id).where(turns.c.front_of == bindparam("session_key")).exists()
+    waiting = select(turns.c.id).where(turns.c.session_id == bindparam("session_key"), IS_QUEUED)
+    first = waiting.order_by(turns.c.seq).limit(1).scalar_subquery()
+    return update(turns).where(turns.c.id == first, ~front).values(front_of=bindparam("session_key"))
+
+
+_PROMOTION: Final = _promotion()
+
+
+def load_turn(conn: Connection, turn_id: str, now: datetime) -> Turn:
+    """One turn as it is. Raises `NotFound`."""
+    row = conn.execute(_ONE_TURN, {"turn_key": turn_id}).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"there is no turn {turn_id}")
+    return _to_turns(conn, [row], now)[0]
+
+
+def load_turns(conn: Connection, turn_ids: Sequence[str], now: datetime) -> list[Turn]:
+    """Some turns as they are, by id."""
+    rows = conn.execute(_TURNS.where(turns.c.id.in_(turn_ids)).order_by(turns.c.id)).mappings().all()
+    return _to_turns(conn, rows, now)
+
+
+def list_turns(conn: Connection, page: PageRequest, session_id: str | None, now: datetime) -> Page[Turn]:
+    """A page of turns, of one session or of all."""
+    query = _TURNS
+    if session_id is not None:
+        query = query.where(turns.c.session_id == session_id)
+    return load_page(conn, query, turns.c.id, page, lambda rows: _to_turns(conn, rows, now))
+
+
+def waiting_turns(conn: Connection, session_id: str, now: datetime) -> list[Turn]:
+    """Turns of a session that wait and that nobody has claimed, in their order."""
+    query = _TURNS.where(turns.c.session_id == session_id, IS_QUEUED, turns.c.owner.is_(None))
+    return _to_turns(conn, conn.execute(query.order_by(turns.c.seq)).mappings().all(), now)
+
+
+def load_session(conn: Connection, session_id: str) -> Session:
+    """One session as it is. Raises `NotFound`."""
+    row = conn.execute(_ONE_SESSION, {"session_key": session_id}).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"there is no session {session_id}")
+    return to_session(row)
+
+
+def list_sessions(conn: Connection, page: PageRequest, agent_id: str | None) -> Page[Session]:
+    """A page of sessions, of one agent or of all."""
+    query = _SESSIONS
+    if agent_id is not None:
+        query = query.where(sessions.c.agent_id == agent_id)
+    return load_page(conn, query, sessions.c.id, page, lambda rows: [to_session(row) for row in rows])
+
+
+def promote(tx: Tx, session_id: str) -> None:
+    """Moves the first waiting turn to the front if the front is free. The session's row must be locked."""
+    tx.conn.execute(_PROMOTION, {"session_key": session_id})
 
 
 def _to_turns(conn: Connection, rows: Sequence[RowMapping], now: datetime) -> list[Turn]:

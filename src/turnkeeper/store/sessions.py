@@ -43,7 +43,7 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "created_at": tx.now,
         "last_active_at": tx.now,
     }
-    tx.conn.execute(insert(sessions).values(values))
+    tx.conn.execute(insert(sessions), values)
     created = session_created(
         session_id=session_id, agent_id=agent.id, agent_version=agent.version, metadata_json=new.metadata_json
     )

@@ -4,16 +4,17 @@ A step is here before it is sent, with the request id it keeps for ever, so that
 guess. What the Guardian said last is also the session's witnessed head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy import RowMapping, bindparam, func, select, update
 from sqlalchemy.engine import Connection
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.ids import uuid_of
 from turnkeeper.store.rows import to_json, to_step
+from turnkeeper.store.statements import added, change, find
 from turnkeeper.store.tables import IS_DEAD, IS_PENDING, sessions, steps, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, append_events, lock_session, write_turn
 from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer, StepCounts, TurnOutcome
@@ -25,6 +26,13 @@ TOOL_CALL_REQUEST: Final = "steps/toolCallRequest"
 
 MAX_PENDING: Final = 1_000
 MAX_STEPS: Final = 10_000
+
+_NEXT_ORDINAL: Final = (
+    update(sessions)
+    .where(sessions.c.id == bindparam("session_key"))
+    .values(last_ordinal=sessions.c.last_ordinal + 1)
+    .returning(sessions.c.last_ordinal)
+)
 
 _REPLAY_DETECTED: Final = -32005
 """The Guardian has seen this request id before: the entry was written, whatever became of the answer."""
@@ -42,15 +50,9 @@ def ask_step(tx: Tx, session_id: str, new: NewStep, fence: Fence | None, events:
 
 def insert_step(tx: Tx, session_id: str, new: NewStep) -> RowMapping:
     """The step at the end of the session's sends."""
-    query = (
-        update(sessions)
-        .where(sessions.c.id == session_id)
-        .values(last_ordinal=sessions.c.last_ordinal + 1)
-        .returning(sessions.c.last_ordinal)
-    )
     values: dict[str, object] = {
         "session_id": session_id,
-        "ordinal": tx.conn.execute(query).scalar_one(),
+        "ordinal": tx.conn.execute(_NEXT_ORDINAL, {"session_key": session_id}).scalar_one(),
         "request_id": new.request_id,
         "method": new.method,
         "turn_id": new.turn_id,
@@ -62,7 +64,7 @@ def insert_step(tx: Tx, session_id: str, new: NewStep) -> RowMapping:
         "attempts": 0,
         "created_at": tx.now,
     }
-    return tx.conn.execute(insert(steps).values(values).returning(steps)).mappings().one()
+    return added(tx.conn, steps, values)
 
 
 def insert_turn_end(tx: Tx, session_id: str, turn_id: str, outcome: TurnOutcome, event_id: str) -> None:
@@ -109,8 +111,11 @@ def answer_step(
     }
     _change(tx, row, changes)
     if answer.chain_hash is not None:
-        tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(witnessed_head=answer.chain_hash))
-    tx.topics.update({session_id, QUEUE_TOPIC})
+        change(tx.conn, sessions, {"id": session_id}, {"witnessed_head": answer.chain_hash})
+    tx.topics.add(session_id)
+    if fence is None:
+        # Sent for a turn that has ended: a session may now be done. A running turn's step is no news for the queue.
+        tx.topics.add(QUEUE_TOPIC)
 
 
 def attempt_step(tx: Tx, session_id: str, request_id: str, *, payload_json: str | None) -> Step:
@@ -120,7 +125,8 @@ def attempt_step(tx: Tx, session_id: str, request_id: str, *, payload_json: str 
     changes: dict[str, object] = {"attempts": row["attempts"] + 1}
     if row["payload_json"] is None:
         changes["payload_json"] = payload_json
-    return to_step(_change(tx, row, changes))
+    _change(tx, row, changes)
+    return to_step(_require(tx.conn, session_id, request_id))
 
 
 def steps_of(conn: Connection, session_id: str, turn_id: str | None) -> tuple[Step, ...]:
@@ -159,10 +165,13 @@ def step_counts(conn: Connection, session_id: str, turn_id: str) -> StepCounts:
     return StepCounts(step_count=_count(rows), tool_call_count=_count(tool_calls))
 
 
-def window_is_open(conn: Connection, turn_id: str) -> bool:
+def window_is_open(conn: Connection, session_id: str, turn_id: str) -> bool:
     """Whether a turnStart of this turn was, or will be, sent and not refused; then a turnEnd must follow."""
     query = select(steps.c.ordinal).where(
-        steps.c.turn_id == turn_id, steps.c.method == TURN_START, steps.c.state.in_(["pending", "answered"])
+        steps.c.session_id == session_id,
+        steps.c.turn_id == turn_id,
+        steps.c.method == TURN_START,
+        steps.c.state.in_(["pending", "answered"]),
     )
     return conn.execute(query.limit(1)).first() is not None
 
@@ -186,14 +195,12 @@ def _write_events(tx: Tx, session_id: str, fence: Fence | None, events: Sequence
         write_turn(tx, fence, None, events)
 
 
-def _change(tx: Tx, row: RowMapping, changes: dict[str, object]) -> RowMapping:
-    query = update(steps).where(steps.c.session_id == row["session_id"], steps.c.ordinal == row["ordinal"])
-    return tx.conn.execute(query.values(changes).returning(steps)).mappings().one()
+def _change(tx: Tx, row: RowMapping, changes: Mapping[str, object]) -> None:
+    change(tx.conn, steps, {"session_id": row["session_id"], "ordinal": row["ordinal"]}, changes)
 
 
 def _find(conn: Connection, session_id: str, request_id: str) -> RowMapping | None:
-    query = select(steps).where(steps.c.session_id == session_id, steps.c.request_id == request_id)
-    return conn.execute(query).mappings().one_or_none()
+    return find(conn, steps, session_id=session_id, request_id=request_id)
 
 
 def _require(conn: Connection, session_id: str, request_id: str) -> RowMapping:

@@ -7,14 +7,15 @@ accepted, and the lowest waiting one moves to the front when the front is free.
 from dataclasses import asdict
 from datetime import timedelta
 
-from sqlalchemy import RowMapping, insert, select, update
+from sqlalchemy import RowMapping, select, update
 
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.rows import from_budget, to_json
-from turnkeeper.store.tables import idempotency_keys, sessions, turns
+from turnkeeper.store.statements import add, find
+from turnkeeper.store.tables import idempotency_keys, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import (
@@ -95,10 +96,7 @@ def _cancel_requested(tx: Tx, turn: Turn, mode: CancelMode, by: CanceledBy) -> N
 def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
     if new.idempotency_key is None:
         return None
-    known = select(idempotency_keys).where(
-        idempotency_keys.c.project_id == PROJECT_ID, idempotency_keys.c.key == new.idempotency_key
-    )
-    row = tx.conn.execute(known).mappings().one_or_none()
+    row = find(tx.conn, idempotency_keys, project_id=PROJECT_ID, key=new.idempotency_key)
     if row is None:
         return None
     if row["fingerprint"] != new.fingerprint:
@@ -114,14 +112,15 @@ def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
 def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> str:
     accepted = transition(None, Happening.ACCEPTED)
     turn_id = tx.ids.new("trn")
-    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session)])
+    seq = locked["last_seq"] + 1
+    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session)], last_seq=seq)
     values: dict[str, object] = {
         **_as_posted(new),
         "id": turn_id,
         "project_id": PROJECT_ID,
         "agent_id": session.agent_id,
         "agent_version": session.agent_version,
-        "seq": _next_seq(tx, session.id, locked),
+        "seq": seq,
         "status": accepted.next.value,
         "fence": 0,
         "attempt": 0,
@@ -131,7 +130,7 @@ def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> 
         "first_sequence": stored[0].sequence,
         "last_sequence": stored[0].sequence,
     }
-    tx.conn.execute(insert(turns).values(values))
+    add(tx.conn, turns, values)
     store_events(tx, stored)
     _remember_key(tx, new, turn_id)
     promote(tx, session.id)
@@ -150,12 +149,6 @@ def _as_posted(new: NewTurn) -> dict[str, object]:
         "idempotency_key": new.idempotency_key,
         "max_repair_attempts": new.max_repair_attempts,
     }
-
-
-def _next_seq(tx: Tx, session_id: str, locked: RowMapping) -> int:
-    seq = locked["last_seq"] + 1
-    tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(last_seq=seq))
-    return seq
 
 
 def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session) -> NewEvent:
@@ -190,4 +183,4 @@ def _remember_key(tx: Tx, new: NewTurn, turn_id: str) -> None:
         "turn_id": turn_id,
         "created_at": tx.now,
     }
-    tx.conn.execute(insert(idempotency_keys).values(values))
+    add(tx.conn, idempotency_keys, values)

@@ -9,20 +9,24 @@ INVARIANT: the session's row is locked before the turn's, in every body, so that
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from typing import Final
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, select, update
 from sqlalchemy.engine import CursorResult
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource
+from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
 from turnkeeper.turns.model import PROJECT_ID, Fence
 from turnkeeper.turns.ports import NotFound, StaleFence
 from turnkeeper.turns.queueing import MAX_QUEUE_DEPTH
 
-QUEUE_TOPIC = "queue"
+QUEUE_TOPIC: Final = "queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +48,41 @@ class Tx:
     topics: set[str] = field(default_factory=set[str])
 
 
+_LOCKED_SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session_id")).with_for_update()
+
+
 def lock_session(tx: Tx, session_id: str) -> RowMapping:
     """The session's row, locked until the end of the transaction. Raises `NotFound`."""
-    query = select(sessions).where(sessions.c.id == session_id).with_for_update()
-    row = tx.conn.execute(query).mappings().one_or_none()
+    row = tx.conn.execute(_LOCKED_SESSION, {"session_id": session_id}).mappings().one_or_none()
     if row is None:
         raise NotFound(f"there is no session {session_id}")
     return row
 
 
-def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent]) -> tuple[Event, ...]:
-    """The events with the session's next numbers; `store_events` must follow in the same transaction."""
+def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: object) -> tuple[Event, ...]:
+    """The events with the session's next numbers; `store_events` must follow in the same transaction.
+
+    `also` are other columns of the session's row that change with them.
+    """
     if not new:
         return ()
-    query = (
-        update(sessions)
-        .where(sessions.c.id == session_id)
-        .values(last_sequence=sessions.c.last_sequence + len(new), last_active_at=tx.now)
-        .returning(sessions.c.last_sequence)
-    )
-    last = tx.conn.execute(query).scalar_one()
+    last = tx.conn.execute(
+        _numbering(tuple(also)), {"session_id": session_id, "count": len(new), "last_active_at": tx.now, **also}
+    ).scalar_one()
     return tuple(
         _stored(tx, session_id, event, sequence) for sequence, event in enumerate(new, start=last - len(new) + 1)
     )
+
+
+@cache
+def _numbering(also: tuple[str, ...]) -> ReturningUpdate[int]:
+    changed: dict[str, object] = {
+        "last_sequence": sessions.c.last_sequence + bindparam("count"),
+        "last_active_at": bindparam("last_active_at"),
+        **{name: bindparam(name) for name in also},
+    }
+    by_id = update(sessions).where(sessions.c.id == bindparam("session_id"))
+    return by_id.values(changed).returning(sessions.c.last_sequence)
 
 
 def store_events(tx: Tx, stored: Iterable[Event]) -> None:
@@ -74,7 +90,7 @@ def store_events(tx: Tx, stored: Iterable[Event]) -> None:
     rows = [_row(event) for event in stored]
     if not rows:
         return
-    tx.conn.execute(insert(events), rows)
+    add(tx.conn, events, rows)
     tx.topics.update(str(row["session_id"]) for row in rows)
 
 
@@ -99,13 +115,8 @@ def write_turn(
 
 def change_fenced(tx: Tx, fence: Fence, values: Mapping[str, object]) -> None:
     """Changes columns of the turn where turn, owner and fence number are the ones given. Raises `StaleFence`."""
-    query = update(turns).where(
-        turns.c.id == fence.turn_id,
-        turns.c.session_id == fence.session_id,
-        turns.c.owner == fence.owner,
-        turns.c.fence == fence.number,
-    )
-    require_one(tx.conn.execute(query.values(values or {"fence": turns.c.fence})), fence.turn_id)
+    held = {"id": fence.turn_id, "session_id": fence.session_id, "owner": fence.owner, "fence": fence.number}
+    require_one(change(tx.conn, turns, held, values or {"owner": fence.owner}), fence.turn_id)
 
 
 def require_one(result: CursorResult[object], turn_id: str) -> None:

@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Shipped fakes, each held to the contract of what it stands in for."""

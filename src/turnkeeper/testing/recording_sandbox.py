@@ -203,6 +203,7 @@ class RecordingGateway:
 
     def __init__(self) -> None:
         self.last_error: ModelFailure | None = None
+        self.budget_reached = False
         self.opened = 0
         self.closed = 0
         self._meter: TurnMeter | None = None
@@ -212,6 +213,7 @@ class RecordingGateway:
         """The gateway itself: it serves one turn at a time."""
         del socket_dir
         self._meter, self._model = meter, model
+        self.last_error, self.budget_reached = None, False
         self.opened += 1
         return self
 
@@ -229,6 +231,7 @@ class RecordingGateway:
         try:
             grant = await meter.reserve(input_tokens=input_tokens, max_output_tokens=1_000)
         except BudgetSpent:
+            self.budget_reached = True
             return False
         await meter.settle(self._record(grant.call, input_tokens, output_tokens))
         return True

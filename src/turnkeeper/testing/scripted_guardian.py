@@ -37,6 +37,8 @@ from turnkeeper.turns.payloads import METHODS_IMPLEMENTED, TOOL_CALL_REQUEST, TU
 from turnkeeper.turns.ports import GuardianUnreachable
 
 ALLOW: Final = Decision(Disposition.ALLOW)
+TIMEOUT_MS: Final = 100
+"""How long its handshake asks to be waited for."""
 
 
 class Fault(StrEnum):
@@ -89,7 +91,7 @@ class ScriptedGuardian:
         self._faults: dict[str, deque[Fault]] = {}
         self.methods: frozenset[str] = frozenset(METHODS_IMPLEMENTED)
         self.on_decision_failure = "deny"
-        self.default_timeout_ms = 1_000
+        self.default_timeout_ms = TIMEOUT_MS
         self.greeting: HandshakeRefused | None = None
         self.down = False
         self.received: list[RequestEnvelope] = []

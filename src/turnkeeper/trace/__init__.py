@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Traces (OpenTelemetry, OCSF): nothing is built here yet; the import rules already hold for it."""

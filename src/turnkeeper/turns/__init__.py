@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Turns: their lifecycle, budgets, results and queue (pure), and the worker that runs them through its ports."""

@@ -120,6 +120,11 @@ class GatewayHandle(Protocol):
     """A turn's open model socket."""
 
     @property
+    def budget_reached(self) -> bool:
+        """Whether a call was refused because the ledger had too little left for it."""
+        ...
+
+    @property
     def last_error(self) -> ModelFailure | None:
         """Why the most recent model call failed; `None` when it succeeded, or none was made."""
         ...

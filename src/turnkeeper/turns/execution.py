@@ -87,7 +87,10 @@ class Execution:
         )
 
     async def _let_go(self) -> None:
-        await self._interrupts.close()
-        if self._running is not None:
-            await self._running.tools.close()
-        await self._starter.detach()
+        # Each part goes whatever becomes of the one before it: a fault in one must not leave a box behind.
+        try:
+            await self._interrupts.close()
+            if self._running is not None:
+                await self._running.tools.close()
+        finally:
+            await self._starter.detach()

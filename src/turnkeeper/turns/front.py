@@ -94,6 +94,7 @@ class Front:
     async def _greeted(self, walk: _Walk) -> Ending | None:
         ruling = await self._governor.greet(walk.party)
         if ruling.allowed:
+            await self._note_unguarded(walk, ruling)
             return None
         if ruling.kind == "undecided":
             return endings.no_decision_at_front(walk.claim.turn, "handshake", turn_started=False)
@@ -101,6 +102,13 @@ class Front:
             await self._store.set_acs_state(walk.claim.session.id, "refused")
         code = "method_not_evaluated" if ruling.kind == "not_evaluated" else "handshake_refused"
         return endings.denied_before_start(walk.claim.turn, code, ruling)
+
+    async def _note_unguarded(self, walk: _Walk, ruling: Ruling) -> None:
+        if not ruling.proceeded:
+            return
+        # A hello is no step and has no row; the id only tells this event from the next one.
+        event = catalogue.guardian_proceeded(turn_id=walk.claim.turn.id, hook="handshake", request_id=self._ids.uuid())
+        await self._store.record(walk.claim.fence, [event])
 
     async def _session_step(self, walk: _Walk, method: str, payload_json: str) -> Ending | None:
         ruling = await self._ask(walk, method, payload_json, of_turn=False)

@@ -120,6 +120,10 @@ class Running:
         except Interrupted as interrupted:
             return await self._stopped(interrupted.interrupt)
 
+    @property
+    def _spent(self) -> bool:
+        return self._meter.spent or self._handle.budget_reached
+
     def _budget_spent(self) -> None:
         self._interrupts.after(self._bench.settings.budget_grace_ms, Interrupt.BUDGET_IGNORED)
 
@@ -167,7 +171,7 @@ class Running:
             report,
             self._turn,
             self._submissions.tally,
-            budget_reached=self._meter.spent,
+            budget_reached=self._spent,
             text_bytes=self._bench.settings.text_bytes,
         )
         return await self._answered(answer, news)
@@ -188,7 +192,7 @@ class Running:
         result_json, result_error = await self._revalidated(answer)
         ending = endings.completed(
             self.ran,
-            budget_reached=self._meter.spent,
+            budget_reached=self._spent,
             text=answer.text,
             result_json=result_json,
             result_error=result_error,
@@ -205,7 +209,7 @@ class Running:
 
     async def _denied(self, ruling: Ruling, news: tuple[NewEvent, ...]) -> End | None:
         # Without a budget the agent cannot say anything else, so there is nothing to repair with.
-        if self._meter.spent or not self._repairs.take():
+        if self._spent or not self._repairs.take():
             await self._dismiss()
             return End(endings.denied_output(self._turn, self.ran, ruling), news)
         await self._send(ResponseDenied(list(ruling.reasons), self._repairs.left))

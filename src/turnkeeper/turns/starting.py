@@ -71,10 +71,14 @@ class Starter:
         """Closes the model socket and ends the box; returns when its processes are gone."""
         handle, self._handle = self._handle, None
         box, self._box = self._box, None
-        if handle is not None:
-            await handle.close()
-        if box is None:
-            return
+        try:
+            if handle is not None:
+                await handle.close()
+        finally:
+            if box is not None:
+                await self._kill(box)
+
+    async def _kill(self, box: LoopBox) -> None:
         try:
             await box.kill()
         except TurnkeeperError as error:

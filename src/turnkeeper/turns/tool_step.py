@@ -6,6 +6,7 @@ tell the agent an output that was not allowed. A call of a tool the agent does n
 JSON object, never leaves the agent: it is answered here, without a step and without an event.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from turnkeeper.turns import payloads
 from turnkeeper.turns.box_ports import ToolBox
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.model import Claim, Fence, NewStep, Turn
-from turnkeeper.turns.ports import StaleFence
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.workbench import Workbench
 
@@ -144,16 +144,21 @@ class ToolSteps:
         return ToolResult(request.call_id, output.status, output.text)
 
     async def _run(self, name: str, arguments: Mapping[str, JsonValue]) -> _Output:
+        # Counted while it runs: the answer that allowed it has just shown that the fence is current.
+        counting = asyncio.ensure_future(self._bench.store.tool_ran(self._fence()))
+        try:
+            return await self._called(name, arguments)
+        finally:
+            await counting
+
+    async def _called(self, name: str, arguments: Mapping[str, JsonValue]) -> _Output:
         settings = self._bench.settings
-        await self._bench.store.tool_ran(self._fence())
         since_ms = self._bench.clock.monotonic_ms()
         try:
             box = self._box or await self._open_box()
             outcome = await box.call(
                 name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.inline_bytes
             )
-        except StaleFence:
-            raise
         except TurnkeeperError as error:
             # What the tool had done by then nobody knows; the next call gets a box of its own.
             _log.warning("tool_box_lost", turn_id=self._turn.id, tool=name, error=str(error))

@@ -14,7 +14,7 @@ from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engine import PolicyEngine
-from turnkeeper.policy.rules import RuleSet
+from turnkeeper.policy.rules import PolicyRejected, RuleSet
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.turns.exchange import Exchange
@@ -40,13 +40,13 @@ class GuardianSide:
 
 
 async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
-    """The Guardian of the settings. Raises `PolicyRejected`, `ConfigInvalid`, `StoreFailed`."""
+    """The Guardian of the settings. Raises `ConfigInvalid`, `StoreFailed`."""
     chosen = base.settings.guardian
     if chosen.url is not None and chosen.secret_file is not None:
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         link = HttpGuardianLink(chosen.url, client)
         return GuardianSide(link, _shared_keyring(chosen.secret_file, chosen.key_id), chosen.key_id, None, chosen.url)
-    engine = await stack.enter_async_context(served_engine(chosen.policy))
+    engine = await _serve_policy(stack, chosen.policy)
     guardian = await _start_guardian(stack, base, engine)
     keyring = platform_keyring(base.folder)
     # INVARIANT: the key of our own sessions opens no door that others can reach.
@@ -58,6 +58,13 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
         acs=guardian_app(guardian, door, max_body_bytes=base.settings.server.max_body_bytes),
         name=f"in process, rules {engine.reference.policy_id}",
     )
+
+
+async def _serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngine:
+    try:
+        return await stack.enter_async_context(served_engine(policy))
+    except PolicyRejected as rejected:
+        raise unusable_policy(policy or Path(), rejected) from rejected
 
 
 async def _start_guardian(stack: AsyncExitStack, base: Base, engine: PolicyEngine) -> Guardian:
@@ -89,10 +96,18 @@ def make_governor(base: Base, store: TurnStore, side: GuardianSide) -> Governor:
 
 
 def load_rules(policy: Path | None) -> RuleSet:
-    """The Guardian's rules: a file's or folder's, or the shipped ones. Raises `PolicyRejected`, `ConfigInvalid`."""
+    """The Guardian's rules: a file's or folder's, or the shipped ones. Raises `ConfigInvalid`."""
     if policy is None:
         return default_rules()
-    return served_bundle(read_policy(policy)).rules
+    try:
+        return served_bundle(read_policy(policy)).rules
+    except PolicyRejected as rejected:
+        raise unusable_policy(policy, rejected) from rejected
+
+
+def unusable_policy(policy: Path, rejected: PolicyRejected) -> ConfigInvalid:
+    """What is wrong with the policy, with the setting that names it."""
+    return ConfigInvalid(f"guardian.policy: {policy}: {rejected.message}", hint=rejected.hint)
 
 
 def _shared_keyring(secret_file: Path, key_id: str) -> Keyring:

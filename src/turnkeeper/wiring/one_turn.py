@@ -34,11 +34,16 @@ class TurnDesk:
         session = await self._platform.store.create_session(NewSession(created.id, None, "{}", budget))
         return session.id
 
-    async def post(self, new: NewTurn) -> Posted:
-        """Accepts a turn. Raises `OutputSchemaInvalid` for a schema that cannot be used."""
+    async def post(self, new: NewTurn, *, last: bool = False) -> Posted:
+        """Accepts a turn; after the `last` one the session closes by itself.
+
+        Raises `OutputSchemaInvalid` for a schema that cannot be used.
+        """
         if new.output_schema_json is not None:
             await self._platform.api.schema_checker.compile(new.output_schema_json)
         accepted = await self._platform.store.accept_turn(new)
+        if last:
+            await self._platform.store.close_session(new.session_id, mode="drain", by=BY_OPERATOR)
         return Posted(new.session_id, accepted.turn.id)
 
     async def steps(self, posted: Posted) -> AsyncGenerator[Step, None]:
@@ -62,9 +67,8 @@ class TurnDesk:
         """The turn as it is."""
         return await self._platform.store.turn(posted.turn_id)
 
-    async def close(self, session_id: str) -> AsyncGenerator[Step, None]:
-        """Closes the session; its last steps follow, waited for as in `steps`."""
-        await self._platform.store.close_session(session_id, mode="drain", by=BY_OPERATOR)
+    async def last_steps(self, session_id: str) -> AsyncGenerator[Step, None]:
+        """What a closing session still has to say, waited for as in `steps`."""
 
         async def closed() -> bool:
             return (await self._platform.store.session(session_id)).status == "closed"

@@ -54,7 +54,7 @@ class Platform:
 async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncGenerator[Platform, None]:
     """Everything, running until the end of the block; the data dir is prepared and held by the caller.
 
-    Raises whatever keeps a part from starting: `ConfigInvalid`, `PolicyRejected`, `SandboxUnavailable`, and others.
+    Raises whatever keeps a part from starting: `ConfigInvalid`, `SandboxUnavailable`, `StoreUnavailable`, and others.
     """
     base = Base(configuration, folder)
     async with AsyncExitStack() as stack:

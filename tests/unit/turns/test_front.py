@@ -172,7 +172,7 @@ def test_a_silent_guardian_before_turn_start_means_no_turn_and_no_turn_end(tmp_p
 def test_a_turn_start_whose_answer_is_lost_is_resolved_before_its_turn_end(tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path) as made:
-            made.guardian.fail(payloads.TURN_START, *[Fault.LOSE_ANSWER] * 40)
+            made.guardian.fail(payloads.TURN_START, *[Fault.LOSE_ANSWER] * 1_000)
             turn = await made.run_turn()
             made.guardian.heal()
             await made.settled(turn.session_id)
@@ -255,6 +255,25 @@ def test_an_operator_may_let_turns_go_on_without_a_guardian_and_it_shows(tmp_pat
             assert turn.status == "completed"
             proceeded = [event for event in await made.events(turn) if event.type == "guardian.proceeded"]
             assert [orjson.loads(event.data)["hook"] for event in proceeded] == ["userMessage"]
+
+    asyncio.run(main())
+
+
+def test_a_session_without_a_handshake_shows_that_nobody_guarded_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        lax = GovernorSettings(decision_timeout_ms=20, on_decision_failure="proceed", first_backoff_ms=5)
+        async with rig(tmp_path, governor=lax) as made:
+            made.guardian.down = True
+            turn = await made.run_turn()
+            assert turn.status == "completed"
+            proceeded = [event for event in await made.events(turn) if event.type == "guardian.proceeded"]
+            assert [orjson.loads(event.data)["hook"] for event in proceeded] == [
+                "handshake",
+                "agentTrigger",
+                "turnStart",
+                "userMessage",
+                "agentResponse",
+            ]
 
     asyncio.run(main())
 

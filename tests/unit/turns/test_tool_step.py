@@ -75,7 +75,7 @@ def test_a_call_without_a_decision_does_not_run(tmp_path: Path) -> None:
     async def main() -> None:
         told = Told(SHELL)
         async with rig(tmp_path, told) as made:
-            made.guardian.fail(payloads.TOOL_CALL_REQUEST, *[Fault.GARBAGE] * 40)
+            made.guardian.fail(payloads.TOOL_CALL_REQUEST, *[Fault.GARBAGE] * 1_000)
             turn_id = await made.post(await made.session())
             async with asyncio.timeout(20):
                 while not told.results:

@@ -95,11 +95,13 @@ def test_only_a_local_model_answers_in_the_schemas_own_form() -> None:
     assert chosen == ["tool", "native", "tool"]
 
 
-def test_a_rule_file_that_is_missing_or_huge_is_named_by_its_setting(tmp_path: Path) -> None:
+def test_a_rule_file_that_is_missing_huge_or_wrong_is_named_by_its_setting(tmp_path: Path) -> None:
     """Before anything starts."""
     huge = tmp_path / "huge.yaml"
     huge.write_bytes(b"#" * 1_048_577)
-    for policy in (tmp_path / "missing.yaml", huge):
+    half = tmp_path / "half.yaml"
+    half.write_text("version: 1\nname: x\n")
+    for policy in (tmp_path / "missing.yaml", huge, half):
         with pytest.raises(ConfigInvalid, match=r"guardian\.policy"):
             load_rules(policy)
 

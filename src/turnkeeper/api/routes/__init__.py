@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""One module per resource of the turn API."""

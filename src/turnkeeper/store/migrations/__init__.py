@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Migrations of the turn store, each named before_ or after_ the code that needs it."""

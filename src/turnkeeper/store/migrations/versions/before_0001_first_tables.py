@@ -172,9 +172,9 @@ def _create_turns() -> None:
         sa.UniqueConstraint("terminal_event_id", name="uq_turns_terminal_event_id"),
     )
     _partial_index("ix_turns_claimable", "turns", ["id"], "front_of IS NOT NULL AND owner IS NULL")
-    _partial_index("ix_turns_leases", "turns", ["lease_expires_at"], "owner IS NOT NULL")
+    _partial_index("ix_turns_owned", "turns", ["id"], "owner IS NOT NULL")
     op.create_index("ix_turns_session", "turns", ["session_id", "id"])
-    _partial_index("ix_turns_waiting", "turns", ["session_id", "seq"], "status = 'queued'")
+    op.create_index("ix_turns_queue", "turns", ["session_id", "status", "seq"])
     _partial_index("uq_turns_one_front", "turns", ["front_of"], "front_of IS NOT NULL", unique=True)
     op.create_index("uq_turns_seq", "turns", ["session_id", "seq"], unique=True)
 
@@ -199,7 +199,7 @@ def _create_events() -> None:
         sa.PrimaryKeyConstraint("session_id", "sequence", name="pk_events"),
         sa.UniqueConstraint("id", name="uq_events_id"),
     )
-    op.create_index("ix_events_turn", "events", ["turn_id", "sequence"])
+    op.create_index("ix_events_turn", "events", ["session_id", "turn_id", "sequence"])
     _partial_index(
         "uq_events_one_terminal",
         "events",
@@ -280,8 +280,9 @@ def _create_steps() -> None:
         sa.UniqueConstraint("request_id", name="uq_steps_request_id"),
     )
     _partial_index("ix_steps_dead", "steps", ["created_at"], "state = 'dead'")
-    _partial_index("ix_steps_pending", "steps", ["session_id", "ordinal"], "state = 'pending'")
-    op.create_index("ix_steps_turn", "steps", ["turn_id", "ordinal"])
+    _partial_index("ix_steps_pending", "steps", ["session_id"], "state = 'pending'")
+    op.create_index("ix_steps_state", "steps", ["session_id", "state", "ordinal"])
+    op.create_index("ix_steps_turn", "steps", ["session_id", "turn_id", "ordinal"])
 
 
 def _create_submissions() -> None:

@@ -1,0 +1,138 @@
+"""What is asked all the time is answered from an index, however many turns have ended."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event
+from tests.contract.store_rig import ANSWER, BY_APP, CALL, Rig, a_note, a_step, open_store
+
+from turnkeeper.turns.model import Budget, StepAnswer
+from turnkeeper.turns.ports import PageRequest
+
+GROWING = ("turns", "events", "steps", "model_calls", "sessions", "idempotency_keys", "submissions")
+Statement = tuple[str, Any]
+
+
+@contextmanager
+def statements() -> Generator[list[Statement]]:
+    """What is sent to any database meanwhile."""
+    seen: list[Statement] = []
+
+    def note(_c: Connection, _cursor: object, statement: str, parameters: Any, _x: object, many: bool) -> None:
+        if statement.startswith(("SELECT", "UPDATE", "DELETE")):
+            seen.append((statement, parameters[0] if many else parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+async def a_turns_life(rig: Rig) -> None:
+    store = rig.store
+    fence = await rig.running(
+        session_budget=Budget(max_total_tokens=9_999), budget=Budget(max_model_calls=9), idempotency_key="k"
+    )
+    step = await store.ask_step(fence.session_id, a_step(rig.ids, fence.turn_id), fence, [a_note(fence.turn_id)])
+    await store.attempt_step(fence.session_id, step.request_id, payload_json=None)
+    await store.answer_step(fence.session_id, step.request_id, StepAnswer("answered", "allow", "h"), fence, [])
+    await store.reserve(fence, input_tokens=1, max_output_tokens=500)
+    await store.settle(fence, CALL)
+    await store.renew(fence, lease_ttl_ms=1)
+    await store.cancel_turn(fence.turn_id, mode="graceful", by=BY_APP)
+    await store.end(fence, ANSWER)
+
+
+async def what_a_worker_polls(rig: Rig) -> None:
+    for slot in (True, False):
+        await rig.store.claim("worker", lease_ttl_ms=1, slot=slot)
+    for exclusive in (True, False):
+        await rig.store.orphans("worker", exclusive=exclusive)
+    await rig.store.sessions_to_end(10)
+    await rig.store.sessions_with_pending_steps(10)
+    await rig.store.dead_letters(10)
+
+
+async def what_an_app_reads(rig: Rig) -> None:
+    turn = await rig.post((await rig.session()).id)
+    store, session_id = rig.store, turn.session_id
+    await store.session(session_id)
+    for after in (None, turn.id):
+        await store.turns(PageRequest(after=after))
+        await store.turns(PageRequest(after=after), session_id=session_id)
+        await store.sessions(PageRequest(after=after))
+    await store.events(session_id, after=0, limit=10)
+    await store.events(session_id, after=0, limit=10, types=["turn.queued"], turn_id=turn.id)
+    await store.history(session_id, before_seq=9, limit=10)
+    await store.steps(session_id, turn_id=turn.id)
+    await store.pending_steps(session_id)
+    await store.step_counts(session_id, turn.id)
+    await store.submissions(turn.id)
+    await store.close_session(session_id, mode="cancel", by=BY_APP)
+    await store.close_ended(session_id, "completed", None)
+
+
+def plans_on_sqlite(url: str, seen: list[Statement]) -> Iterator[tuple[str, str]]:
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            for statement, parameters in seen:
+                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters):
+                    yield statement, row.detail
+    finally:
+        engine.dispose()
+
+
+def plans_on_postgres(url: str, seen: list[Statement]) -> Iterator[tuple[str, str]]:
+    address = url.replace("postgresql+psycopg", "postgresql")
+    with psycopg.connect(address, cursor_factory=psycopg.ClientCursor) as connection:
+        # Tables this small would be read whole; without that choice a plan shows whether there is an index at all.
+        connection.execute("SET enable_seqscan = off")
+        for statement, parameters in seen:
+            for (line,) in connection.execute(f"EXPLAIN {statement}".encode(), parameters):
+                yield statement, line
+
+
+# Indexes over what is open now, whose size does not grow with what has ended.
+SMALL = ("ix_turns_claimable", "ix_turns_owned", "ix_sessions_closing", "ix_steps_pending", "ix_steps_dead")
+# By these a session's ended turns, settled steps or other turns' events are walked through.
+ALL_OF_A_SESSION = ("uq_turns_seq (session_id=?)", "sqlite_autoindex_steps_1 (session_id=?)")
+
+# The first page of a list is read from the end of its ids, as far as its limit.
+FIRST_PAGES = (
+    "SCAN turns USING INDEX sqlite_autoindex_turns_1",
+    "SCAN sessions USING INDEX sqlite_autoindex_sessions_1",
+)
+
+
+def reads_too_much(line: str) -> bool:
+    scans = any(line.startswith(f"SCAN {table} ") or line == f"SCAN {table}" for table in (*GROWING, "ahead"))
+    if scans and not any(index in line for index in SMALL):
+        return True
+    return line.endswith(ALL_OF_A_SESSION) or any(f"Seq Scan on {table}" in line for table in GROWING)
+
+
+@pytest.mark.parametrize("work", [a_turns_life, what_a_worker_polls, what_an_app_reads], ids=lambda work: work.__name__)
+def test_no_statement_reads_a_growing_table_whole(store_url: str, work: Callable[[Rig], Awaitable[None]]) -> None:
+    async def scenario() -> list[Statement]:
+        rig = await open_store(store_url)
+        with statements() as seen:
+            await work(rig)
+        await rig.store.close()
+        return seen
+
+    seen = asyncio.run(scenario())
+    plans = plans_on_sqlite if store_url.startswith("sqlite") else plans_on_postgres
+    whole = {
+        statement: line
+        for statement, line in plans(store_url, seen)
+        if reads_too_much(line) and not (work is what_an_app_reads and line in FIRST_PAGES)
+    }
+
+    assert seen
+    assert whole == {}
