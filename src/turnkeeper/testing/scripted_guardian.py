@@ -91,7 +91,7 @@ class ScriptedGuardian:
         self._faults: dict[str, deque[Fault]] = {}
         self.methods: frozenset[str] = frozenset(METHODS_IMPLEMENTED)
         self.on_decision_failure = "deny"
-        self.default_timeout_ms = TIMEOUT_MS
+        self.default_timeout_ms = 1_000
         self.greeting: HandshakeRefused | None = None
         self.down = False
         self.received: list[RequestEnvelope] = []
