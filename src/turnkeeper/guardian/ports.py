@@ -287,6 +287,17 @@ class StoredFinding:
     finding: FindingRecord
 
 
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry of a chain with what was answered; `decision` is None for an entry that is no step's."""
+
+    recorded: int
+    request_id: str
+    decision: str | None
+    received_at_ms: int
+    entry: bytes
+
+
 class ChainReader(Protocol):
     """What may be read beside a running Guardian. Everything is read in pages or by iterator."""
 

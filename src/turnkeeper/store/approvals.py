@@ -7,12 +7,12 @@ kept. Rows of approvals are made by the Guardian's own commits (`store.chain`); 
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from turnkeeper.guardian.apikeys import GuardianKey
 from turnkeeper.guardian.approvals import (
     Approval,
     ApprovalAnswer,
@@ -49,19 +49,6 @@ _INSERT_KEY = f"INSERT INTO api_keys ({_KEY_COLUMNS}, sha256) VALUES (?, ?, ?, ?
 _SELECT_KEYS = f"SELECT {_KEY_COLUMNS} FROM api_keys ORDER BY key_id LIMIT ?"  # noqa: S608  our own column names
 _SELECT_KEY = f"SELECT {_KEY_COLUMNS} FROM api_keys WHERE sha256 = ?"  # noqa: S608  our own column names
 _REVOKE_KEY = "UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE key_id = ?"
-
-
-@dataclass(frozen=True, slots=True)
-class GuardianKey:
-    """An API key of the Guardian's, without its secret. `approver_ids` are the approvers that it may answer as."""
-
-    key_id: str
-    name: str
-    scopes: frozenset[str]
-    approver_type: str
-    approver_ids: frozenset[str]
-    created_at_ms: int
-    revoked_at_ms: int | None = None
 
 
 class SqliteApprovals:

@@ -15,6 +15,7 @@ from turnkeeper.guardian.ports import (
     ExportRow,
     FindingRecord,
     SessionSummary,
+    StoredEntry,
     StoredFinding,
     StoreFailed,
     TurnSummary,
@@ -40,6 +41,12 @@ _TURNS = (
     " denials, deferrals, summary"
     " FROM turns WHERE session_id = ? AND ordinal > ? ORDER BY ordinal LIMIT ?"
 )
+_ONE_SESSION = _SESSIONS.replace("session_id > ? ORDER BY session_id LIMIT ?", "session_id = ?")
+_ENTRIES = (
+    "SELECT recorded, request_id, decision, received_at_ms, entry FROM steps"
+    " WHERE session_id = ? AND recorded > ? AND entry IS NOT NULL ORDER BY recorded LIMIT ?"
+)
+_REQUEST = "SELECT request FROM steps WHERE session_id = ? AND request_id = ?"
 _FINDINGS = (
     "SELECT id, session_id, recorded, at_ms, code, message, turn_id"
     " FROM findings WHERE id > ? AND (?2 IS NULL OR session_id = ?2) ORDER BY id LIMIT ?3"
@@ -67,10 +74,26 @@ class SqliteChainReader:
 
     def sessions(self, *, after: str = "", limit: int) -> Sequence[SessionSummary]:
         """Sessions by id, a page at a time."""
-        return [
-            SessionSummary(row[0], row[1], row[2], row[3], progress_of(row[4:]))
-            for row in self._fetch(_SESSIONS, after, limit)
-        ]
+        return [_summary(row) for row in self._fetch(_SESSIONS, after, limit)]
+
+    def session(self, session_id: str) -> SessionSummary | None:
+        """One session."""
+        rows = self._fetch(_ONE_SESSION, session_id)
+        return _summary(rows[0]) if rows else None
+
+    def entries(self, session_id: str, *, after: int, limit: int) -> Sequence[StoredEntry]:
+        """A session's entries in the order of its chain; `after` is the number of the last one seen."""
+        return [StoredEntry(*row) for row in self._fetch(_ENTRIES, session_id, after, limit)]
+
+    def turn_page(self, session_id: str, *, after: int, limit: int) -> Sequence[TurnSummary]:
+        """A session's turn windows in order; `after` is the ordinal of the last one seen."""
+        rows = self._fetch(_TURNS, session_id, after, limit)
+        return [TurnSummary(row[0], row[1], bool(row[2]), *row[3:]) for row in rows]
+
+    def request(self, session_id: str, request_id: str) -> bytes | None:
+        """A request as it was received; None where there is none, or its content is erased."""
+        rows = self._fetch(_REQUEST, session_id, request_id)
+        return rows[0][0] if rows else None
 
     def rows(self, session_id: str) -> Iterator[ExportRow]:
         """What a session recorded, in order."""
@@ -98,6 +121,10 @@ class SqliteChainReader:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreFailed(f"the Guardian's store could not be read: {error}") from error
+
+
+def _summary(row: Sequence[Any]) -> SessionSummary:
+    return SessionSummary(row[0], row[1], row[2], row[3], progress_of(row[4:]))
 
 
 def _open(path: Path) -> sqlite3.Connection:

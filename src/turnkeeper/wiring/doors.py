@@ -1,4 +1,4 @@
-"""One port, two products: `/acs` goes to the Guardian as plain ASGI, everything else to the turn API.
+"""One port, two products: `/acs` and `/guardian/v1` are the Guardian's as plain ASGI, all else is the turn API's.
 
 And the door that has no port: the in-process link from the platform to its own Guardian, which carries the same signed
 bytes as the other one.
@@ -7,6 +7,7 @@ bytes as the other one.
 import asyncio
 from typing import Final
 
+from turnkeeper.guardian.admin import ADMIN_PREFIX
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import AsgiApp, Receive, Scope, Send
 from turnkeeper.guardian.pipeline import Guardian
@@ -15,16 +16,22 @@ from turnkeeper.turns.ports import GuardianUnreachable
 ACS_PATH: Final = "/acs"
 
 
-def dispatch(api: AsgiApp, acs: AsgiApp | None) -> AsgiApp:
-    """An application that serves both. Without a Guardian of ours `/acs` is the API's business (404)."""
+def dispatch(api: AsgiApp, acs: AsgiApp | None, admin: AsgiApp | None = None) -> AsgiApp:
+    """An application that serves all. Without a Guardian of ours its paths are the API's business (404)."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if acs is not None and scope["type"] == "http" and scope["path"] == ACS_PATH:
             await acs(scope, receive, send)
+        elif admin is not None and scope["type"] == "http" and _is_admin(scope["path"]):
+            await admin(scope, receive, send)
         else:
             await api(scope, receive, send)
 
     return app
+
+
+def _is_admin(path: str) -> bool:
+    return path == ADMIN_PREFIX or path.startswith(f"{ADMIN_PREFIX}/")
 
 
 class InProcessLink:
