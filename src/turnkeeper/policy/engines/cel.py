@@ -10,10 +10,10 @@ conditions ask `has(...)` first.
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, cast
 
 from cel_expr_python import cel
 
@@ -63,7 +63,7 @@ class CelEngine:
     def _evaluate_conditions(
         self, facts: Facts, unconditional: Sequence[Rule], conditional: tuple[int, ...]
     ) -> Decision:
-        activation = self._environment.Activation(facts.to_variables())
+        activation = self._environment.Activation(_without_nul(facts.to_variables()))
         if len(conditional) > 1 and _truth(self._any_of(conditional), activation) is False:
             return compose(self._rules, unconditional, ())
         matched, failed = list(unconditional), list[Rule]()
@@ -107,6 +107,21 @@ class CelEngine:
                 detail={"path": path, "rule_id": rule.id},
             )
         return expression
+
+
+def _without_nul(value: object) -> Any:
+    """The value with U+FFFD for every NUL.
+
+    INVARIANT: rules see a text whole. The runtime ends one at its first NUL, so what stands behind it would be hidden.
+    """
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd") if "\0" in value else value
+    if isinstance(value, Mapping):
+        members = cast("Mapping[object, object]", value)
+        return {_without_nul(name): _without_nul(member) for name, member in members.items()}
+    if isinstance(value, list):
+        return [_without_nul(item) for item in cast("list[object]", value)]
+    return value
 
 
 def _type_of(name: str) -> cel.Type:
