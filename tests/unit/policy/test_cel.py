@@ -167,3 +167,16 @@ def test_a_tool_name_of_any_length_is_decided() -> None:
     rules = engine("  - {id: a, tools: ['*x'], decision: deny, reasoning: No.}")
     assert rules.evaluate(tool_call("y" * 500_000 + "x")).disposition is Disposition.DENY
     assert rules.evaluate(tool_call("y" * 500_000)).disposition is Disposition.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("command", "condition"),
+    [
+        ("true \0 curl x", 'args.command.contains("curl")'),
+        (["\0curl"], 'args.command.exists(part, part.contains("curl"))'),
+        ({"\0curl": 1}, 'args.command.exists(name, name.contains("curl"))'),
+    ],
+)
+def test_a_nul_hides_nothing_behind_it_from_a_rule(command: object, condition: str) -> None:
+    """The runtime itself ends a text at its first NUL."""
+    assert engine(when(condition)).evaluate(tool_call(command=command)).disposition is Disposition.DENY

@@ -10,9 +10,10 @@ conditions ask `has(...)` first.
 
 import fnmatch
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, cast
 
 from cel_expr_python import cel
 
@@ -83,7 +84,7 @@ class CelEngine:
 
     def explain(self, facts: Facts) -> tuple[RuleTrace, ...]:
         """How each rule looked at one step, in the order of the policy."""
-        activation = self._environment.Activation(facts.to_variables())
+        activation = self._environment.Activation(_without_nul(facts.to_variables()))
         return tuple(_trace(compiled, facts, activation) for compiled in self._compiled)
 
     def is_native(self, rule_id: str) -> bool:
@@ -108,7 +109,7 @@ class CelEngine:
         return held, failed
 
     def _evaluate_in_cel(self, facts: Facts, pending: tuple[int, ...], held: list[Rule], failed: list[Rule]) -> None:
-        activation = self._environment.Activation(facts.to_variables())
+        activation = self._environment.Activation(_without_nul(facts.to_variables()))
         if len(pending) >= ASKED_TOGETHER and _truth(self._any_of(pending), activation) is False:
             return
         for index in pending:
@@ -165,6 +166,21 @@ class CelEngine:
                 detail={"path": path, "rule_id": rule.id},
             )
         return expression
+
+
+def _without_nul(value: object) -> Any:
+    """The value with U+FFFD for every NUL.
+
+    INVARIANT: rules see a text whole. The runtime ends one at its first NUL, so what stands behind it would be hidden.
+    """
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd") if "\0" in value else value
+    if isinstance(value, Mapping):
+        members = cast("Mapping[object, object]", value)
+        return {_without_nul(name): _without_nul(member) for name, member in members.items()}
+    if isinstance(value, list):
+        return [_without_nul(item) for item in cast("list[object]", value)]
+    return value
 
 
 def _type_of(name: str) -> cel.Type:
