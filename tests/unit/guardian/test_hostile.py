@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -27,7 +27,13 @@ JSON = st.recursive(
 
 
 def assert_answered(raw: bytes) -> None:
+    """A batch has an answer for each of its requests, anything else has one."""
     answer = orjson.loads(raw)
+    for each in cast("list[dict[str, Any]]", answer if isinstance(answer, list) else [answer]):
+        assert_one_answer(each)
+
+
+def assert_one_answer(answer: dict[str, Any]) -> None:
     assert answer["jsonrpc"] == "2.0"
     assert ("result" in answer) != ("error" in answer)
     if "error" in answer:

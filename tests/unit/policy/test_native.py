@@ -56,7 +56,9 @@ def combined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 CONDITIONS = st.recursive(st.sampled_from(ATOMS), combined, max_leaves=6)
 VALUES = st.one_of(
-    st.sampled_from(["ls", "lx", "", "true", 1, True, None, 1.5, ["ls"], {"a": "ls"}]), st.text(max_size=3)
+    st.sampled_from(["ls", "lx", "", "true", 1, True, None, 1.5, ["ls"], {"a": "ls"}]),
+    # The runtime by itself ends a text at a NUL; what the engine does about that has a test of its own.
+    st.text(st.characters(exclude_characters="\0"), max_size=3),
 )
 NAMES = st.sets(st.just("command"))
 
