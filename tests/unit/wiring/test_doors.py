@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from turnkeeper.acs import HANDSHAKE_METHOD, ObservedSession, build_client_hello
+from turnkeeper.acs import HANDSHAKE_METHOD, KeyUnknown, ObservedSession, build_client_hello
 from turnkeeper.clock import SystemClock, render_time
 from turnkeeper.datadir import DataDir
 from turnkeeper.guardian.calls import Door
@@ -20,7 +20,7 @@ from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.turns.payloads import METHODS_IMPLEMENTED
 from turnkeeper.turns.ports import GuardianUnreachable
 from turnkeeper.wiring.doors import InProcessLink, dispatch
-from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL, outside_keyring, platform_keyring, stored_keyring
+from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL, outside_keys, platform_keyring, stored_keyring
 
 
 def named(name: str, called: list[str]) -> AsgiApp:
@@ -128,6 +128,9 @@ def test_the_key_of_our_own_sessions_is_in_no_keyring_that_outsiders_reach(tmp_p
     data_dir = DataDir(tmp_path)
     data_dir.prepare()
     assert stored_keyring(data_dir).key_ids == frozenset()
-    assert outside_keyring(data_dir).key_ids == {OUTSIDE_LABEL}
+    keys = outside_keys(data_dir)
+    assert keys.session_key(OUTSIDE_LABEL, "s").key_id == OUTSIDE_LABEL
+    with pytest.raises(KeyUnknown):
+        keys.session_key(PLATFORM_LABEL, "s")
     assert platform_keyring(data_dir).key_ids == {PLATFORM_LABEL}
     assert stored_keyring(data_dir).key_ids == {OUTSIDE_LABEL, PLATFORM_LABEL}
