@@ -19,7 +19,7 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos bench venv requirements clean
+.PHONY: help demo serve test check chaos bench fuzz claim venv requirements clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ bench: $(DEV) ## measure the hot paths on this machine
 	@$(BIN)/python -m benchmarks.guardian
 	@$(BIN)/python -m benchmarks.policy
 	@$(BIN)/python -m benchmarks.turns
+
+fuzz: $(DEV) ## send hostile traffic to the Guardian's doors (ARGS="--seconds 600 --seed 1")
+	@$(BIN)/python tests/conformance/fuzz_doors.py $(ARGS)
+
+claim: $(DEV) ## run the conformance tests and write docs/reference/conformance.md from their results
+	@$(BIN)/python -m tests.conformance.write_claim $(ARGS)
 
 venv: $(DEV) ## .venv with everything a developer needs
 

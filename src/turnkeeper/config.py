@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from pydantic import SecretStr, ValidationError
 
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.settings import PATH_SETTINGS, PROVIDER_PLACEHOLDER, Settings, known_settings
+from turnkeeper.settings import NAMED_BRANCHES, PATH_SETTINGS, PROVIDER_PLACEHOLDER, Settings, known_settings
 
 ENV_PREFIX: Final = "TURNKEEPER_"
 CONFIG_VARIABLE: Final = "TURNKEEPER_CONFIG"
@@ -176,7 +176,7 @@ def _nearest(location: tuple[str, ...]) -> str:
 
 
 def _pattern(location: tuple[str, ...]) -> tuple[str, ...]:
-    return ("providers", PROVIDER_PLACEHOLDER) if len(location) == 2 and location[0] == "providers" else location
+    return (*location[:-1], PROVIDER_PLACEHOLDER) if location[:-1] in NAMED_BRANCHES else location
 
 
 def _provider_secrets(settings: Settings, environ: Mapping[str, str]) -> dict[str, SecretStr]:

@@ -74,6 +74,11 @@ class DataDir:
         return self.root / "guardian" / "platform.key"
 
     @property
+    def label_keys(self) -> Path:
+        """Further labels for clients at `/acs`, one `LABEL.key` each; `revoked` in it has those that only verify."""
+        return self.root / "guardian" / "keys"
+
+    @property
     def cursor_key(self) -> Path:
         """Signs the cursors of lists."""
         return self.root / "cursor.key"

@@ -16,6 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from pydantic.fields import FieldInfo
 
 PROVIDER_PLACEHOLDER: Final = "NAME"
+NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"))
+"""Where branches stand under names of the operator's own."""
 PATH_SETTINGS: Final = frozenset({("data_dir",), ("guardian", "secret_file"), ("guardian", "policy")})
 
 Kibibyte: Final = 1024
@@ -67,6 +69,30 @@ class StoreSettings(Branch):
     )
 
 
+class ClientSettings(Branch):
+    """What a client of our Guardian can do. Where several entries fit one, it can do only what all of them say."""
+
+    key_id: str | None = Field(default=None, min_length=1, max_length=128, description="Label of its key. Unset: any.")
+    agent_id: str | None = Field(default=None, min_length=1, description="Its `agent_id`. Unset: any.")
+    can_modify: bool = Field(default=True, description="Whether it applies MODIFY. If not, the step is denied.")
+    can_ask: bool = Field(default=True, description="Whether it can wait for an approver.")
+    approver_types: tuple[Literal["human", "agent", "service"], ...] = Field(
+        default=("human", "agent", "service"), description="Kinds of approvers that it can wait for."
+    )
+    ask_fallback: Literal["defer", "deny"] = Field(
+        default="defer", description="What it gets instead of a question that it cannot wait for."
+    )
+
+    @model_validator(mode="after")
+    def _names_somebody(self) -> "ClientSettings":
+        if self.key_id is None and self.agent_id is None:
+            raise ValueError("a client is named by key_id, agent_id, or both")
+        return self
+
+
+ClientName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+
+
 class GuardianSettings(Branch):
     """The Guardian that is asked before every step: the one in this process, or another by URL."""
 
@@ -86,6 +112,13 @@ class GuardianSettings(Branch):
         description="What happens to a step without a verdict. `proceed` is unsafe and recorded each time.",
     )
     skew_window_ms: Count = Field(default=300_000, description="How far a request's timestamp may lie from our clock.")
+    max_deferrals: CountOrNone = Field(
+        default=3, description="Deferrals that a session may have; the next is denied (`deferral_bound_exceeded`)."
+    )
+    max_batch_requests: Count = Field(default=64, description="Requests that one batch may hold.")
+    clients: dict[ClientName, ClientSettings] = Field(
+        default_factory=dict[str, ClientSettings], description="Clients of our Guardian that cannot do everything."
+    )
 
     @model_validator(mode="after")
     def _one_guardian(self) -> "GuardianSettings":
@@ -239,7 +272,7 @@ def _leaves(branch: BaseModel, prefix: str) -> Iterator[tuple[str, object]]:
 
 @dataclass(frozen=True, slots=True)
 class KnownSetting:
-    """A name in the tree. `field` is None for a branch; a provider's own name is written `NAME`."""
+    """A name in the tree. `field` is None for a branch; a name of the operator's own is written `NAME`."""
 
     name: tuple[str, ...]
     field: FieldInfo | None
@@ -259,7 +292,7 @@ def _known(model: type[BaseModel], above: tuple[str, ...]) -> Iterator[KnownSett
             yield KnownSetting(here, info, info.description or "")
             continue
         yield KnownSetting(here, None, info.description or (branch.__doc__ or "").strip())
-        yield from _known(branch, (*here, PROVIDER_PLACEHOLDER) if name == "providers" else here)
+        yield from _known(branch, (*here, PROVIDER_PLACEHOLDER) if here in NAMED_BRANCHES else here)
 
 
 def _branch_of(annotation: object) -> type[BaseModel] | None:

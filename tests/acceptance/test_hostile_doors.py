@@ -7,11 +7,12 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 from tests.acceptance.outside_agent import OutsideAgent
-from tests.acceptance.server import Server
+from tests.acceptance.server import Json, Server
 from tests.acceptance.stub import StubModel
 
 ANSWER_TIMEOUT_S = 15.0
@@ -115,7 +116,7 @@ def test_a_hostile_body_gets_a_clear_refusal(server: Server, path: str, name: st
     if path == "/acs":
         assert answer.status_code in {200, 413}
         document = answer.json()
-        for each in document if isinstance(document, list) else [document]:
+        for each in cast("list[Json]", document if isinstance(document, list) else [document]):
             assert each["error"]["code"] in {-32700, -32600}
         return
     assert 400 <= answer.status_code < 500, answer.text[:300]

@@ -9,21 +9,36 @@ import pytest
 from turnkeeper.guardian import (
     compaction,
     components,
+    dispositions,
     intent,
     ledger,
     mcp_calls,
     memory,
     provenance,
     references,
+    resubmissions,
     skills,
     subagents,
     windows,
 )
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "findings.md").read_text()
-MODULES = (compaction, components, intent, ledger, mcp_calls, memory, provenance, references, skills, subagents)
+MODULES = (
+    compaction,
+    components,
+    dispositions,
+    intent,
+    ledger,
+    mcp_calls,
+    memory,
+    provenance,
+    references,
+    resubmissions,
+    skills,
+    subagents,
+)
 # Values of the standard, which are no codes.
-_WORDS = {"agent_generated", "user_input"}
+_WORDS = {"agent_generated", "user_input", "human_approval", "intent_extension", "request_id_ref"}
 
 
 def codes(module: ModuleType) -> set[str]:
@@ -46,6 +61,7 @@ def test_every_code_is_on_the_page(code: str) -> None:
         f"{memory.MAX_SKILLS} skills",
         f"{memory.MAX_PENDING_CALLS} wrapped calls",
         f"{memory.MAX_AGBOM_COMPONENTS:,} components",
+        f"{resubmissions.MAX_QUESTIONS} questions to approvers",
         f"an intent of {memory.MAX_INTENT_BYTES // 1024} KiB",
         f"names of {memory.MAX_KEPT_TEXT:,} characters",
         f"{memory.MAX_KEPT_BYTES // 1024} KiB of all that",

@@ -22,6 +22,9 @@ def main(source: Path) -> None:
     _write("timestamps", _timestamps(_read(source, "timestamps")))
     _write("handshake", {"cases": list(_handshakes(_read(source, "handshake")))})
     _write("modify-composition", _modifications(_read(source, "modify-composition")))
+    _write("wrapped-mcp", _wrapped(_read(source, "wrapped-mcp")))
+    categories = [*_read(source, "enforcement-negative")["vectors"], *_read(source, "revocation")["vectors"]]
+    _write("categories", {"cases": [_category(case) for case in categories]})
     names = ("permitted_dispositions", "writes_context_entry", "error_codes", "profiles", "signature_algorithms")
     _write("tables", {name: tables[name] for name in names})
 
@@ -35,6 +38,23 @@ def _modifications(composition: dict[str, Any]) -> dict[str, Any]:
         ]
         for name in lists
     }
+
+
+def _wrapped(probes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "method": f"protocols/MCP/{probes['wrapped_method']}",
+        "valid": probes["valid_payloads"],
+        "invalid": [payload for payload in probes["invalid_payloads_-32602"] if isinstance(payload, dict)],
+        "names": probes["method_names"],
+        "negotiation": [
+            case["client"] | {"evaluated": case["expect"] == "evaluated"} for case in probes["negotiation"]
+        ],
+    }
+
+
+def _category(case: dict[str, Any]) -> dict[str, Any]:
+    members = {name: case[name] for name in ("id", "category", "input")}
+    return members | {"expected": case["expected"]["verdict"]}
 
 
 def _hmac(crypto: dict[str, Any]) -> dict[str, Any]:

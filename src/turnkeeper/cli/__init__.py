@@ -17,6 +17,8 @@ from turnkeeper.errors import TurnkeeperError
 COMMANDS: Final = (
     "serve",
     "run",
+    "guardian",
+    "approvals",
     "keys",
     "export",
     "verify",

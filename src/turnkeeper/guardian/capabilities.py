@@ -58,7 +58,7 @@ class ClientEntry:
     agent_id: str | None = None
 
 
-def abilities_of(clients: Sequence[ClientEntry], *, key_id: str, agent_id: str) -> ClientAbilities:
+def abilities_of(clients: Sequence[ClientEntry], key_id: str, agent_id: str) -> ClientAbilities:
     """What one client can do."""
     known = [
         entry.abilities for entry in clients if entry.key_id in (None, key_id) and entry.agent_id in (None, agent_id)

@@ -6,14 +6,12 @@ never fall back to another label, nor keep a secret that can no longer be read. 
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 
-from turnkeeper.acs import Keyring, KeyUnknown, SessionKey
-from turnkeeper.acs.keys import read_secret
+from turnkeeper.acs import Keyring, KeyUnknown, SessionKey, check_label, read_secret
 from turnkeeper.errors import TurnkeeperError
 
 MAX_LABELS: Final = 1_000
@@ -80,22 +78,10 @@ class KeyFolder:
 
     def _read(self, label: str) -> Keyring | None:
         try:
-            keyring = Keyring({label: read_secret(self._files.read(label))})
+            secret = read_secret(self._files.read(label))
+            check_label(label, secret)
         except (OSError, TurnkeeperError) as error:
             _log.error("key_label_unusable", label=label, problem=str(error))
             return None
         _log.info("key_label_read", label=label)
-        return keyring
-
-
-class LabelledKeys:
-    """Fixed keys first, and labels that come and go after them (`KeySource`)."""
-
-    def __init__(self, fixed: Mapping[str, bytes], folder: KeyFolder) -> None:
-        self._fixed = Keyring(fixed)
-        self._folder = folder
-
-    def session_key(self, key_id: str, session_id: str) -> SessionKey:
-        """The key of one session under one label. Raises `KeyUnknown`."""
-        source = self._fixed if key_id in self._fixed.key_ids else self._folder
-        return source.session_key(key_id, session_id)
+        return Keyring({label: secret})

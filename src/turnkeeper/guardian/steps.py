@@ -6,6 +6,7 @@ before everything that can fail has succeeded.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Final, cast
 
 import orjson
@@ -95,6 +96,7 @@ class StepDesk:
         self._settings = settings
         self._sessions = sessions
         self._engine = engine
+        self._abilities = lru_cache(maxsize=settings.max_cached_sessions)(partial(abilities_of, settings.clients))
         self._overrides = {(override.origin, override.source_id): override for override in settings.trust_overrides}
 
     def take(
@@ -186,7 +188,7 @@ class StepDesk:
 
     def _recipient(self, live: LiveSession, again: Resubmission | None) -> Recipient:
         terms, settings = live.terms, self._settings
-        abilities = abilities_of(settings.clients, key_id=terms.key_id, agent_id=terms.agent_id)
+        abilities = self._abilities(terms.key_id, terms.agent_id)
         # Whoever still waits is told so however many deferrals there were: this one was counted when it began.
         deferrals = 0 if again is not None and again.waits else live.progress.memory.deferrals
         return Recipient(abilities, deferrals, settings.max_deferrals)

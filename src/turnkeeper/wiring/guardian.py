@@ -9,14 +9,18 @@ import httpx
 from turnkeeper.acs.keys import Keyring, read_secret
 from turnkeeper.acs.strictjson import JsonLimits
 from turnkeeper.config import ConfigInvalid
+from turnkeeper.guardian.admin import admin_app
 from turnkeeper.guardian.calls import Door
+from turnkeeper.guardian.capabilities import AskFallback, ClientAbilities, ClientEntry
 from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.rules import PolicyRejected, RuleSet
 from turnkeeper.policy.shipped import default_rules
+from turnkeeper.settings import ClientSettings
 from turnkeeper.store.chain import SqliteGuardianStore
+from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
 from turnkeeper.turns.links import HttpGuardianLink
@@ -24,19 +28,20 @@ from turnkeeper.turns.ports import GuardianLink, TurnStore
 from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
-from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keyring, platform_keyring
+from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keys, platform_keyring
 from turnkeeper.wiring.policies import read_policy, served_bundle, served_engine
 
 
 @dataclass(frozen=True, slots=True)
 class GuardianSide:
-    """A wire to the Guardian and the key for it; `acs` is the HTTP door when the Guardian is ours."""
+    """A wire to the Guardian and the key for it; `acs` and `admin` are its HTTP doors when the Guardian is ours."""
 
     link: GuardianLink
     keyring: Keyring
     key_id: str
     acs: AsgiApp | None
     name: str
+    admin: AsgiApp | None = None
 
 
 async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
@@ -46,28 +51,40 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         link = HttpGuardianLink(chosen.url, client)
         return GuardianSide(link, _shared_keyring(chosen.secret_file, chosen.key_id), chosen.key_id, None, chosen.url)
-    engine = await _serve_policy(stack, chosen.policy)
-    guardian = await _start_guardian(stack, base, engine)
+    engine = await serve_policy(stack, chosen.policy)
+    guardian = await start_guardian(stack, base, engine, clients=(_OURSELVES,))
     keyring = platform_keyring(base.folder)
     # INVARIANT: the key of our own sessions opens no door that others can reach.
-    door = Door("http", outside_keyring(base.folder))
+    door = Door("http", outside_keys(base.folder))
     return GuardianSide(
         link=InProcessLink(guardian, Door("in_process", keyring)),
         keyring=keyring,
         key_id=PLATFORM_LABEL,
         acs=guardian_app(guardian, door, max_body_bytes=base.settings.server.max_body_bytes),
         name=f"in process, rules {engine.reference.policy_id}",
+        admin=admin_app(SqliteGuardianDesk(base.folder.guardian_database), base.clock),
     )
 
 
-async def _serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngine:
+async def serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngine:
+    """The policy at a path, followed as it changes, or the shipped one. Raises `ConfigInvalid`."""
     try:
         return await stack.enter_async_context(served_engine(policy))
     except PolicyRejected as rejected:
         raise unusable_policy(policy or Path(), rejected) from rejected
 
 
-async def _start_guardian(stack: AsyncExitStack, base: Base, engine: PolicyEngine) -> Guardian:
+_OURSELVES = ClientEntry(
+    # The platform applies neither yet, and says so rather than have a step end in doubt.
+    ClientAbilities(can_modify=False, can_ask=False, ask_fallback=AskFallback.DENY),
+    key_id=PLATFORM_LABEL,
+)
+
+
+async def start_guardian(
+    stack: AsyncExitStack, base: Base, engine: PolicyEngine, *, clients: tuple[ClientEntry, ...] = ()
+) -> Guardian:
+    """A Guardian of the settings over the data dir, stopped with the stack. Raises `StoreFailed`."""
     chosen = base.settings.guardian
     guardian = Guardian(
         store=SqliteGuardianStore(base.folder.guardian_database),
@@ -78,11 +95,21 @@ async def _start_guardian(stack: AsyncExitStack, base: Base, engine: PolicyEngin
             default_timeout_ms=chosen.decision_timeout_ms,
             on_decision_failure=chosen.on_decision_failure,
             json_limits=JsonLimits(max_bytes=base.settings.server.max_body_bytes),
+            clients=(*clients, *map(_client_entry, chosen.clients.values())),
+            max_deferrals=chosen.max_deferrals,
+            max_batch_requests=chosen.max_batch_requests,
         ),
     )
     await guardian.start()
     stack.push_async_callback(guardian.stop)
     return guardian
+
+
+def _client_entry(client: ClientSettings) -> ClientEntry:
+    abilities = ClientAbilities(
+        client.can_modify, client.can_ask, frozenset(client.approver_types), AskFallback(client.ask_fallback)
+    )
+    return ClientEntry(abilities, client.key_id, client.agent_id)
 
 
 def make_governor(base: Base, store: TurnStore, side: GuardianSide) -> Governor:

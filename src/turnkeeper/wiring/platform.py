@@ -87,7 +87,7 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
         )
         await stack.enter_async_context(_working(Worker(bench)))
         api = _api_deps(base, store, checker)
-        yield Platform(store, base.wakeups, api, dispatch(build_api(api), side.acs), side.name)
+        yield Platform(store, base.wakeups, api, dispatch(build_api(api), side.acs, side.admin), side.name)
 
 
 @asynccontextmanager

@@ -150,11 +150,11 @@ def test_where_several_entries_name_a_client_it_can_do_what_all_of_them_say() ->
         ClientEntry(ClientAbilities(approver_types=frozenset({"human"})), agent_id="a"),
         ClientEntry(FIRM, key_id="k", agent_id="other"),
     )
-    known = abilities_of(clients, key_id="k", agent_id="a")
+    known = abilities_of(clients, "k", "a")
     assert (known.can_modify, known.can_ask, known.ask_fallback) == (False, True, AskFallback.DEFER)
     assert known.can_wait_for("human")
     assert not known.can_wait_for("agent")
-    assert abilities_of(clients, key_id="z", agent_id="z") == ClientAbilities()
+    assert abilities_of(clients, "z", "z") == ClientAbilities()
 
 
 def test_modifications_are_described_without_their_values() -> None:

@@ -8,7 +8,7 @@ from tests.unit.guardian.kit import TOOL_CALL, House, running
 
 from turnkeeper.acs import Keyring, KeyUnknown, ServerHello, Verdict
 from turnkeeper.guardian.calls import Door
-from turnkeeper.guardian.keyfolder import MAX_LABELS, KeyFolder, LabelledKeys
+from turnkeeper.guardian.keyfolder import MAX_LABELS, KeyFolder
 
 OLD, NEW = b"o" * 32, b"n" * 32
 
@@ -93,12 +93,6 @@ def test_a_label_from_the_wire_is_no_path(label: str) -> None:
     with pytest.raises(KeyUnknown):
         KeyFolder(files, refused=frozenset({"platform"})).session_key(label, "s")
     assert files.reads == 0
-
-
-def test_a_fixed_label_is_not_replaced_by_a_file() -> None:
-    keys = LabelledKeys({"a": OLD}, KeyFolder(Files({"a": NEW, "b": NEW})))
-    assert keys.session_key("a", "s") == Keyring({"a": OLD}).session_key("a", "s")
-    assert keys.session_key("b", "s") == Keyring({"b": NEW}).session_key("b", "s")
 
 
 def test_a_bounded_number_of_keys_is_held() -> None:

@@ -1,15 +1,17 @@
 """One port, two products, and the door that has no port."""
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from turnkeeper.acs import HANDSHAKE_METHOD, ObservedSession, build_client_hello
+from turnkeeper.acs import HANDSHAKE_METHOD, KeyUnknown, ObservedSession, Verdict, build_client_hello
 from turnkeeper.clock import SystemClock, render_time
+from turnkeeper.config import load_configuration
 from turnkeeper.datadir import DataDir
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import AsgiApp, Receive, Scope, Send
@@ -19,8 +21,10 @@ from turnkeeper.policy.shipped import default_rules
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.turns.payloads import METHODS_IMPLEMENTED
 from turnkeeper.turns.ports import GuardianUnreachable
+from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink, dispatch
-from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL, outside_keyring, platform_keyring, stored_keyring
+from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL, outside_keys, platform_keyring, stored_keyring
 
 
 def named(name: str, called: list[str]) -> AsgiApp:
@@ -48,13 +52,16 @@ async def nowhere(_message: MutableMapping[str, Any]) -> None:
         ({"type": "http", "path": "/acs/"}, "api"),
         ({"type": "http", "path": "/acsx"}, "api"),
         ({"type": "http", "path": "/v1/turns"}, "api"),
+        ({"type": "http", "path": "/guardian/v1"}, "admin"),
+        ({"type": "http", "path": "/guardian/v1/sessions"}, "admin"),
+        ({"type": "http", "path": "/guardian/v10"}, "api"),
         ({"type": "lifespan"}, "api"),
     ],
 )
 def test_a_request_goes_to_the_guardian_by_its_exact_path_alone(scope: dict[str, str], wanted: str) -> None:
     """Everything else is the API's to answer."""
     called: list[str] = []
-    app = dispatch(named("api", called), named("acs", called))
+    app = dispatch(named("api", called), named("acs", called), named("admin", called))
     asyncio.run(app_call(app, scope))
     assert called == [wanted]
 
@@ -128,6 +135,62 @@ def test_the_key_of_our_own_sessions_is_in_no_keyring_that_outsiders_reach(tmp_p
     data_dir = DataDir(tmp_path)
     data_dir.prepare()
     assert stored_keyring(data_dir).key_ids == frozenset()
-    assert outside_keyring(data_dir).key_ids == {OUTSIDE_LABEL}
+    keys = outside_keys(data_dir)
+    assert keys.session_key(OUTSIDE_LABEL, "s").key_id == OUTSIDE_LABEL
+    with pytest.raises(KeyUnknown):
+        keys.session_key(PLATFORM_LABEL, "s")
     assert platform_keyring(data_dir).key_ids == {PLATFORM_LABEL}
     assert stored_keyring(data_dir).key_ids == {OUTSIDE_LABEL, PLATFORM_LABEL}
+
+
+POLICY = """
+version: 1
+name: details
+default: allow
+rules:
+  - id: hide
+    hooks: [toolCallRequest]
+    tools: [shell]
+    decision: modify
+    reasoning: Hidden.
+    modify: {redactions: [{path: /arguments/command/value}]}
+  - id: ask
+    hooks: [toolCallRequest]
+    tools: [delete]
+    decision: ask
+    reasoning: A person decides.
+    ask: {question: "Delete?", timeout_seconds: 60, approver: {type: human, id: operators}}
+"""
+
+
+@pytest.mark.parametrize(("tool", "code"), [("shell", "modify_unsupported"), ("delete", "approver_unavailable")])
+def test_the_platform_is_not_sent_what_it_does_not_apply(tmp_path: Path, tool: str, code: str) -> None:
+    """It says so to its Guardian, so that the record has a denial with its reason and no doubt."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    flags = {"data_dir": tmp_path / "data", "guardian.policy": policy}
+    configuration = load_configuration(flags=flags, environ={}, data_dir_name="serve")
+    folder = DataDir(configuration.settings.data_dir)
+    folder.prepare()
+
+    async def main() -> Verdict:
+        async with AsyncExitStack() as stack:
+            side = await open_guardian_side(stack, Base(configuration, folder))
+            observed = ObservedSession.open(
+                agent_id="agt", session_id=str(uuid4()), keyring=side.keyring, key_id=side.key_id
+            )
+
+            async def ask(method: str, payload: Mapping[str, object]) -> object:
+                request_id, at = str(uuid4()), render_time(SystemClock().now())
+                body = observed.request(method, payload, request_id=request_id, timestamp=at, nonce=uuid4().hex)
+                raw = await side.link.exchange(body, timeout_ms=10_000)
+                return observed.answer(raw, request_id=request_id)
+
+            await ask(HANDSHAKE_METHOD, build_client_hello(methods=METHODS_IMPLEMENTED, transports=("http",)))
+            arguments = {"command": {"value": "ls"}}
+            verdict = await ask("steps/toolCallRequest", {"tool": {"name": tool}, "arguments": arguments})
+            assert isinstance(verdict, Verdict)
+            return verdict
+
+    verdict = asyncio.run(main())
+    assert (verdict.decision, verdict.reason_codes[0]) == ("deny", code)
