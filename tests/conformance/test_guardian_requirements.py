@@ -22,8 +22,10 @@ from tests.unit.guardian.kit import (
     running,
 )
 from tests.unit.guardian.samples import PAYLOADS
+from tests.unit.guardian.test_faults import BrokenEngine
 
 from turnkeeper.acs import (
+    Decision,
     Disposition,
     ModificationsRejected,
     ServerHello,
@@ -247,6 +249,28 @@ def test_signatures_are_compared_by_the_constant_time_function() -> None:
     assert source.count("hmac.compare_digest(") == 1
     assert "mac ==" not in source
     assert "== mac" not in source.replace("b64encode(mac).decode() == value", "")
+
+
+@pytest.mark.requirement("CORE-MOD-01")
+@pytest.mark.requirement("CORE-MOD-02")
+@pytest.mark.parametrize(
+    "modifications",
+    [
+        {"modified_content": "x", "redactions": [{"path": "/arguments/command"}]},
+        {"modified_content": "x", "parameter_overrides": {"command": "pwd"}},
+        {"redactions": [{"path": "/arguments"}], "parameter_overrides": {"command": "pwd"}},
+    ],
+)
+def test_modifications_of_two_meanings_are_never_sent(tmp_path: Path, modifications: dict[str, Any]) -> None:
+    decision = Decision(Disposition.MODIFY, "both", modifications=modifications)
+
+    async def work(here: House) -> None:
+        verdict = await (await greeted(here)).tool()
+        assert verdict.decision is Disposition.DENY
+        assert "evaluation_failed" in verdict.reason_codes
+        assert "modifications" not in verdict.result
+
+    running(tmp_path, work, policy=BrokenEngine(decision))
 
 
 @pytest.mark.requirement("MCP-06")

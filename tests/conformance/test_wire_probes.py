@@ -1,7 +1,6 @@
 """The probes that Guardians are tried with from outside (issue 184 of the standard, and the external harness).
 
-Every one runs over the HTTP door's own application. Probe D8 (wrapped MCP) is not among them: the methods are not
-offered yet and are refused as such.
+Every one runs over the HTTP door's own application.
 """
 
 import asyncio
@@ -40,6 +39,15 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "start": ("steps/sessionStart", {}),
     "end": ("steps/sessionEnd", {"reason": "completed"}),
     "ping": ("system/ping", {}),
+    "wrapped": (
+        "protocols/MCP/tools/call",
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "shell", "arguments": {"command": "ls"}},
+        },
+    ),
 }
 
 
@@ -108,7 +116,9 @@ class Prober:
 
     def hello(self, spec: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         payload = build_client_hello(methods=self.methods, transports=spec.get("transports", ["http"]))
-        return "handshake/hello", payload | {"acs_versions_supported": spec.get("versions", ["0.1.0"])}
+        wrapped = [{"protocol": "MCP", "version": "2025-06-18"}]
+        claims = {"acs_versions_supported": spec.get("versions", ["0.1.0"]), "wrapped_protocols": wrapped}
+        return "handshake/hello", payload | claims
 
     def earlier(self, spec: dict[str, Any], member: str) -> str | None:
         return self.documents[-1]["params"][member] if spec.get("same") == member else None
@@ -175,7 +185,7 @@ def test_every_probe_of_the_founding_list_is_here_or_has_a_reason() -> None:
     if not founding.exists():
         pytest.skip("the founding vectors are not beside this repository")
     listed = orjson.loads(founding.read_bytes())
-    wanted = {probe["id"] for probe in listed["probes"]} - {"D8"}
+    wanted = {probe["id"] for probe in listed["probes"]}
     wanted |= {f"H{probe['n']}" for probe in listed["external_guardian_harness"]["probes"]}
     ours = {probe["id"].removesuffix("-step").removesuffix("-hello") for probe in PROBES}
     assert wanted == ours

@@ -234,8 +234,11 @@ def test_a_deferral_that_waits_for_a_person_is_counted_once(tmp_path: Path) -> N
             )
         answer(here)
         assert (await again(agent, request_id, call("wait"))).decision == "allow"
+        await asked(agent, call("wait", "second"), "defer")
+        third = await agent.step("toolCallRequest", call("wait", "third"))
+        assert third.reason_codes[0] == "deferral_bound_exceeded"
 
-    running(tmp_path, work, policy=engine(POLICY), settings=GuardianSettings(max_deferrals=1))
+    running(tmp_path, work, policy=engine(POLICY), settings=GuardianSettings(max_deferrals=2))
 
 
 def answerable(here: House) -> str:
@@ -300,6 +303,22 @@ def test_a_grant_for_the_session_extends_the_intent_and_the_chain(tmp_path: Path
         assert verified(here, agent) == set()
 
     running(tmp_path, work, policy=engine(POLICY))
+
+
+def test_an_extension_is_no_step(tmp_path: Path) -> None:
+    counting = POLICY + (
+        b"  - {id: count, hooks: [toolCallRequest], tools: [count], decision: deny, reasoning: Miscounted.,"
+        b" when: session.steps != 4}\n"
+    )
+
+    async def work(here: House) -> None:
+        agent = await intending(here)
+        request_id = await asked(agent, call("mail"))
+        answer(here, scope="session")
+        await again(agent, request_id, call("mail"))
+        assert (await agent.step("toolCallRequest", call("count"))).decision == "allow"
+
+    running(tmp_path, work, policy=engine(counting))
 
 
 def test_a_grant_for_one_request_leaves_the_intent_as_it_was(tmp_path: Path) -> None:
