@@ -5,6 +5,7 @@ turnStart; none after sessionEnd; the Guardian's chains verify and its own count
 """
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.acceptance.test_chaos import new_session, wait_closed
 
 DECISION_TIMEOUT_MS = 3000
 DELAY_S = 4.0
+DELIVERED_WITHIN_S = 40.0
 RANDOM_SEEDS = (1, 2, 3)
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(240)]
@@ -68,11 +70,20 @@ def check_guardian(guardian: Server) -> None:
     assert listing.returncode == 0, listing.stdout
     sessions = session_ids(guardian)
     assert len(sessions) == 1
-    rows = guardian.export(sessions[0])
-    check_export(rows)
-    entries = [row["request"]["method"] for row in rows if row["entry"] is not None]
-    assert entries[-1] == "steps/sessionEnd"
+    check_export(wait_for_the_end(guardian, sessions[0]))
     check_verifies(guardian)
+
+
+def wait_for_the_end(guardian: Server, session_id: str) -> list[Json]:
+    """The export once sessionEnd is its last entry: the outbox sends it after the session has closed."""
+    deadline = time.monotonic() + DELIVERED_WITHIN_S
+    while True:
+        rows = guardian.export(session_id)
+        entries = [row["request"]["method"] for row in rows if row["entry"] is not None]
+        if entries[-1] == "steps/sessionEnd":
+            return rows
+        assert time.monotonic() < deadline, f"the last entry is still {entries[-1]}"
+        time.sleep(0.2)
 
 
 def session_ids(guardian: Server) -> list[str]:
