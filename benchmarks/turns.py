@@ -17,10 +17,11 @@ from pathlib import Path
 
 import httpx
 from benchmarks.measure import Row, flush_cost, render
-from tests.acceptance.server import Json, Server
+from tests.acceptance.server import NO_WARM_BOXES, Json, Server
 from tests.acceptance.stub import StubModel
 
 TOOL_CALLS = 5
+STEP_AIM = "p50 <= 10 on a quiet disk"
 REFILL_S = 5.0
 """How long the warm start's turns wait for the pool to have boxes again; the cold start's do not wait."""
 
@@ -35,6 +36,9 @@ def main() -> int:
         baseline = flush_cost(folder)
         with Server(folder, model.config(), environment={"STUB_KEY": "k"}) as server:
             rows = measure(server, samples)
+        with Server(folder / "quiet", model.config(NO_WARM_BOXES), environment={"STUB_KEY": "k"}) as server:
+            _, steps = start_times(server, new_agent(server), max(10, samples // 5), warm=False)
+        rows.insert(-1, Row("governed tool step, no box being made ready beside it", tuple(steps), STEP_AIM))
     sys.stdout.write(render(rows, baseline) + "\n\n" + NOTES)
     return 0
 
@@ -48,10 +52,7 @@ and two of the Guardian's (each: reservation, entry, counters, signed answer).
 
 def measure(server: Server, samples: int) -> list[Row]:
     """All rows, one after the other on an otherwise idle server."""
-    agent = server.post(
-        "/v1/agents",
-        {"name": "bench", "model": {"provider": "stub", "id": "m"}, "instructions": "x", "tools": ["shell"]},
-    )
+    agent = new_agent(server)
     accept = Row("accept: POST turn -> 202", tuple(accept_times(server, agent, samples)), "p99 <= 25")
     turns = max(10, samples // 5)
     time.sleep(REFILL_S)
@@ -62,9 +63,15 @@ def measure(server: Server, samples: int) -> list[Row]:
         Row("GET /healthz (HTTP alone)", tuple(health_times(server, samples))),
         Row("start, box warm: queued -> started", tuple(warm), "p50 <= 150"),
         Row("start, box cold: queued -> started", tuple(cold)),
-        Row("governed tool step", tuple(steps), "p50 <= 10 on a quiet disk"),
+        Row("governed tool step, boxes being made ready beside it", tuple(steps), STEP_AIM),
         Row("event commit -> SSE frame", tuple(stream_times(server, agent, max(5, samples // 10)))),
     ]
+
+
+def new_agent(server: Server) -> Json:
+    """An agent with a shell on the stub model."""
+    model = {"provider": "stub", "id": "m"}
+    return server.post("/v1/agents", {"name": "bench", "model": model, "instructions": "x", "tools": ["shell"]})
 
 
 def accept_times(server: Server, agent: Json, samples: int) -> Iterator[float]:
