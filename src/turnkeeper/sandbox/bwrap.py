@@ -34,6 +34,7 @@ from turnkeeper.sandbox.runtime_paths import SYSTEM_PROGRAMS, Runtime, find_prog
 from turnkeeper.sandbox.seccomp import build_filter
 from turnkeeper.sandbox.state_dir import short_base
 from turnkeeper.sandbox.stdio_driver import StdioDriver
+from turnkeeper.sandbox.stranded import end_stranded
 from turnkeeper.sandbox.workspaces import UidPool, give_workspace
 
 GATEWAY_DIR: Final = Path("/run/gateway")
@@ -91,7 +92,11 @@ class BwrapLauncher:
         self._prepared: Prepared | None = None
 
     def prepare(self) -> None:
-        """Find the programs, build the filter, start one box of each kind for nothing. Raises `SandboxUnavailable`."""
+        """Find the programs, build the filter, start one box of each kind for nothing. Raises `SandboxUnavailable`.
+
+        Ends first what an earlier crash left of boxes that had not begun.
+        """
+        end_stranded((self._settings.loop_command[-1], str(AGENT_FILE)))
         prepared = find_prepared(self._settings)
         for runtime in (prepared.loop, prepared.tools):
             try_box(prepared, runtime, self._settings.first_uid)
