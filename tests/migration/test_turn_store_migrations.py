@@ -1,6 +1,7 @@
 """Migrations lead to exactly the tables the program knows, on both databases."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -60,7 +61,13 @@ def shape(url: str) -> set[str]:
             if engine.dialect.name == "postgresql":
                 return set(connection.execute(text(POSTGRES_SHAPE)).scalars())
             created = connection.execute(text("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'alembic%'"))
-            return {line.strip(" ,\t") for (sql,) in created for line in (sql or "").split("\n")}
+            # A column that was added later stands on the line of the one before it, and a table made anew is quoted.
+            lines = [
+                line
+                for (sql,) in created
+                for line in re.split(r"\n|, (?=\w+ (?:TEXT|INTEGER|BIGINT|BOOLEAN))", sql or "")
+            ]
+            return {line.strip(" ,\t").replace('"', "") for line in lines}
     finally:
         engine.dispose()
 

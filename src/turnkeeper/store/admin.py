@@ -34,7 +34,7 @@ def migrate(url: str) -> str:
     """
     engines = open_engines(url)
     try:
-        with engines.writer.begin() as connection:
+        with engines.migrator.begin() as connection:
             _upgrade(engines, connection)
     finally:
         engines.dispose()
@@ -49,7 +49,7 @@ def prepare(engines: Engines) -> None:
         return
     if found is not None and not engines.migrates_at_open:
         raise _outdated(found)
-    with engines.writer.begin() as connection:
+    with engines.migrator.begin() as connection:
         _upgrade(engines, connection)
 
 

@@ -17,7 +17,7 @@ from turnkeeper.store.endings import finish
 from turnkeeper.store.ledger import unpayable_front
 from turnkeeper.store.loading import load_session, load_turn
 from turnkeeper.store.rows import to_fence, to_json
-from turnkeeper.store.tables import sessions, submissions, turns
+from turnkeeper.store.tables import IS_CLAIMABLE, sessions, submissions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening, IllegalTransition, Transition, transition
 from turnkeeper.turns.model import Claim, Ending, Fence, Submission, Turn
@@ -31,7 +31,7 @@ def claim(tx: Tx, owner: str, *, lease_ttl_ms: int, slot: bool) -> Claim | None:
     for turn_id, session_id in tx.conn.execute(_fronts(slot=slot)).all():
         # Another worker may have been faster; the lock tells.
         lock_session(tx, session_id)
-        free = and_(turns.c.id == turn_id, turns.c.front_of.is_not(None), turns.c.owner.is_(None))
+        free = and_(turns.c.id == turn_id, IS_CLAIMABLE)
         row = _take(tx, owner, lease_ttl_ms, free)
         if row is not None:
             return _claimed(tx, row)
@@ -142,10 +142,10 @@ def _require_event(row: Transition, events: Sequence[NewEvent]) -> None:
 
 
 def _fronts(*, slot: bool) -> Select[str, str]:
-    query = select(turns.c.id, turns.c.session_id).where(turns.c.front_of.is_not(None), turns.c.owner.is_(None))
+    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE)
     if not slot:
         query = query.join(sessions, sessions.c.id == turns.c.session_id).where(unpayable_front())
-    return query.order_by(turns.c.id).limit(CLAIM_CANDIDATES)
+    return query.order_by(turns.c.front_at, turns.c.id).limit(CLAIM_CANDIDATES)
 
 
 def _take(tx: Tx, owner: str, lease_ttl_ms: int, where: ColumnElement[bool]) -> RowMapping | None:

@@ -4,7 +4,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, Update, bindparam, case, func, literal_column, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Select,
+    Update,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
 
 from turnkeeper.clock import epoch_ms
 from turnkeeper.store.ledger import calls_of
@@ -22,7 +34,7 @@ def _turns() -> Select[Any]:
     before = select(func.count()).where(
         ahead.c.session_id == turns.c.session_id,
         ahead.c.status == literal_column("'queued'"),
-        ahead.c.seq < turns.c.seq,
+        tuple_(ahead.c.rank, ahead.c.seq) < tuple_(turns.c.rank, turns.c.seq),
     )
     return select(turns, case((IS_QUEUED, before.scalar_subquery())).label("queue_position"))
 
@@ -43,8 +55,9 @@ _ONE_SESSION: Final = _SESSIONS.where(sessions.c.id == bindparam("session_key"))
 def _promotion() -> Update:
     front = select(turns.c.id).where(turns.c.front_of == bindparam("session_key")).exists()
     waiting = select(turns.c.id).where(turns.c.session_id == bindparam("session_key"), IS_QUEUED)
-    first = waiting.order_by(turns.c.seq).limit(1).scalar_subquery()
-    return update(turns).where(turns.c.id == first, ~front).values(front_of=bindparam("session_key"))
+    first = waiting.order_by(turns.c.rank, turns.c.seq).limit(1).scalar_subquery()
+    moved: dict[str, object] = {"front_of": bindparam("session_key"), "front_at": bindparam("moved_at")}
+    return update(turns).where(turns.c.id == first, ~front).values(moved)
 
 
 _PROMOTION: Final = _promotion()
@@ -75,7 +88,7 @@ def list_turns(conn: Connection, page: PageRequest, session_id: str | None, now:
 def waiting_turns(conn: Connection, session_id: str, now: datetime) -> list[Turn]:
     """Turns of a session that wait and that nobody has claimed, in their order."""
     query = _TURNS.where(turns.c.session_id == session_id, IS_QUEUED, turns.c.owner.is_(None))
-    return _to_turns(conn, conn.execute(query.order_by(turns.c.seq)).mappings().all(), now)
+    return _to_turns(conn, conn.execute(query.order_by(turns.c.rank, turns.c.seq)).mappings().all(), now)
 
 
 def load_session(conn: Connection, session_id: str) -> Session:
@@ -96,7 +109,7 @@ def list_sessions(conn: Connection, page: PageRequest, agent_id: str | None) -> 
 
 def promote(tx: Tx, session_id: str) -> None:
     """Moves the first waiting turn to the front if the front is free. The session's row must be locked."""
-    tx.conn.execute(_PROMOTION, {"session_key": session_id})
+    tx.conn.execute(_PROMOTION, {"session_key": session_id, "moved_at": tx.now})
 
 
 def _to_turns(conn: Connection, rows: Sequence[RowMapping], now: datetime) -> list[Turn]:

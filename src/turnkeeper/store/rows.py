@@ -36,7 +36,7 @@ def to_agent(row: RowMapping) -> Agent:
         model=ModelChoice(row["model_provider"], row["model_id"], _object(row["model_params_json"])),
         instructions=row["instructions"],
         tools=tuple(cast("list[str]", orjson.loads(row["tools_json"]))),
-        limits=AgentLimits(row["timeout_ms"], row["max_repair_attempts"]),
+        limits=AgentLimits(row["timeout_ms"], row["max_repair_attempts"], row["max_attempts"]),
         metadata_json=row["metadata_json"],
         created_at=row["created_at"],
     )
@@ -101,6 +101,10 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         terminal_data=row["terminal_data"],
         queue_position=row["queue_position"],
         cancel_stop_reason=_stop_reason(row["cancel_stop_reason"]),
+        max_attempts=row["max_attempts"],
+        on_busy=row["on_busy"],
+        start_by=row["start_by"],
+        api_key_id=row["api_key_id"],
     )
 
 

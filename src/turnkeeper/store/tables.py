@@ -99,6 +99,7 @@ agents: Final = Table(
     Column("max_repair_attempts", Integer, nullable=False),
     Column("metadata_json", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
+    Column("max_attempts", Integer, nullable=False, server_default="1"),
 )
 
 sessions: Final = Table(
@@ -140,7 +141,7 @@ turns: Final = Table(
     Column("agent_version", Integer, nullable=False),
     Column("seq", BigInteger, nullable=False),
     Column("status", Text, nullable=False),
-    # The session whose front this turn is: it may be claimed, or is claimed, starting or running.
+    # The session whose front this turn is: it may be claimed, or is claimed, starting, running or paused.
     Column("front_of", Text),
     Column("owner", Text),
     Column("fence", BigInteger, nullable=False),
@@ -174,12 +175,24 @@ turns: Final = Table(
     Column("last_sequence", BigInteger, nullable=False),
     Column("terminal_event_id", Text, unique=True),
     Column("terminal_data", Text),
+    # A lease is a number that moves: who watches it stand still for a lease's time may take the turn.
+    _counter("beats"),
+    Column("beat_at", Instant),
+    Column("api_key_id", Text),
+    # Waiting turns run by rank, then by seq; a turn that interrupts goes below every rank there is.
+    _counter("rank"),
+    Column("front_at", Instant),
+    Column("run_after", Instant),
+    Column("start_by", Instant),
+    Column("on_busy", Text, nullable=False, server_default="enqueue"),
+    Column("max_attempts", Integer, nullable=False, server_default="1"),
     CheckConstraint(
-        "status IN ('queued', 'starting', 'running', 'completed', 'failed', 'canceled')", name="status_known"
+        "status IN ('queued', 'starting', 'running', 'paused', 'completed', 'failed', 'canceled')", name="status_known"
     ),
+    CheckConstraint("on_busy IN ('enqueue', 'reject', 'interrupt')", name="on_busy_known"),
     CheckConstraint("owner IS NULL OR front_of IS NOT NULL", name="owned_at_the_front"),
     CheckConstraint("front_of IS NULL OR front_of = session_id", name="front_of_its_session"),
-    CheckConstraint("status NOT IN ('starting', 'running') OR owner IS NOT NULL", name="active_is_owned"),
+    CheckConstraint("status <> 'running' OR owner IS NOT NULL", name="active_is_owned"),
     CheckConstraint(
         "(status IN ('completed', 'failed', 'canceled'))"
         " = (terminal_event_id IS NOT NULL AND terminal_data IS NOT NULL AND ended_at IS NOT NULL)",
@@ -287,10 +300,38 @@ api_keys: Final = Table(
     Column("revoked_at", Instant),
 )
 
+queue_shares: Final = Table(
+    "queue_shares",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("project_id", Text, nullable=False),
+    Column("weight", Integer, nullable=False, server_default="1"),
+    _counter("served"),
+    CheckConstraint("scope IN ('project', 'key')", name="scope_known"),
+    CheckConstraint("weight >= 1", name="weight_positive"),
+)
+
+workers: Final = Table(
+    "workers",
+    metadata,
+    _id(),
+    Column("host", EscapedText, nullable=False),
+    Column("pid", Integer, nullable=False),
+    # What the lock that tells of the worker's end belongs to; null while it holds none.
+    Column("hold", Text),
+    Column("started_at", Instant, nullable=False),
+)
+
 # A partial index is used only where a query states its predicate; SQLite wants it with the constant written out, so
 # these expressions are used in both places.
 IS_QUEUED: Final = turns.c.status == literal_column("'queued'")
-IS_ACTIVE: Final = turns.c.status.in_([literal_column("'starting'"), literal_column("'running'")])
+IS_ACTIVE: Final = turns.c.status.in_([literal_column(f"'{status}'") for status in ("starting", "running", "paused")])
+IS_CLAIMABLE: Final = (
+    turns.c.front_of.is_not(None)
+    & turns.c.owner.is_(None)
+    & turns.c.status.in_([literal_column("'queued'"), literal_column("'starting'")])
+)
 IS_PENDING: Final = steps.c.state == literal_column("'pending'")
 IS_DEAD: Final = steps.c.state == literal_column("'dead'")
 IS_CLOSING: Final = sessions.c.status == literal_column("'closing'")
@@ -305,14 +346,16 @@ def _partial(name: str, *columns: Column[Any], where: Any, unique: bool = False)
 
 _partial("uq_events_one_terminal", events.c.turn_id, where=IS_TERMINAL_EVENT, unique=True)
 _partial("uq_turns_one_front", turns.c.front_of, where=turns.c.front_of.is_not(None), unique=True)
-_partial("ix_turns_claimable", turns.c.id, where=turns.c.front_of.is_not(None) & turns.c.owner.is_(None))
+_partial("ix_turns_claimable", turns.c.project_id, turns.c.api_key_id, turns.c.front_at, where=IS_CLAIMABLE)
+_partial("ix_turns_waiting", turns.c.api_key_id, where=IS_QUEUED)
+_partial("ix_turns_start_by", turns.c.start_by, where=IS_QUEUED & turns.c.start_by.is_not(None))
 _partial("ix_turns_owned", turns.c.id, where=turns.c.owner.is_not(None))
 _partial("ix_steps_pending", steps.c.session_id, where=IS_PENDING)
 _partial("ix_steps_dead", steps.c.created_at, where=IS_DEAD)
 _partial("ix_sessions_closing", sessions.c.id, where=IS_CLOSING)
 # These name one column more than seems needed: without statistics SQLite takes the index that matches most terms, and
 # must not walk through a session's ended turns or settled steps.
-Index("ix_turns_queue", turns.c.session_id, turns.c.status, turns.c.seq)
+Index("ix_turns_queue", turns.c.session_id, turns.c.status, turns.c.rank, turns.c.seq)
 Index("ix_events_turn", events.c.session_id, events.c.turn_id, events.c.sequence)
 Index("ix_steps_turn", steps.c.session_id, steps.c.turn_id, steps.c.ordinal)
 Index("ix_steps_state", steps.c.session_id, steps.c.state, steps.c.ordinal)

@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from turnkeeper.turns.permissions import Permission
+
 PROJECT_ID = "prj_00000000000000000000000000"
 """The one project there is until projects are built."""
 
@@ -20,6 +22,7 @@ class TurnStatus(StrEnum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELED = "canceled"
@@ -40,6 +43,8 @@ class StopReason(StrEnum):
     SANDBOX_LOST = "sandbox_lost"
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     TIMEOUT = "timeout"
+    PAUSE_EXPIRED = "pause_expired"
+    QUEUE_EXPIRED = "queue_expired"
     DENIED_BEFORE_START = "denied_before_start"
     DENIED_AT_START = "denied_at_start"
     DENIED_INPUT = "denied_input"
@@ -47,6 +52,7 @@ class StopReason(StrEnum):
     GUARDIAN_UNAVAILABLE = "guardian_unavailable"
     INTERNAL_ERROR = "internal_error"
     CANCELED = "canceled"
+    SUPERSEDED = "superseded"
     SESSION_CLOSED = "session_closed"
     OPERATOR = "operator"
 
@@ -54,6 +60,8 @@ class StopReason(StrEnum):
 Source: TypeAlias = Literal["sandbox", "platform"]
 ResultError: TypeAlias = Literal["not_submitted", "invalid", "withheld"]
 CancelMode: TypeAlias = Literal["graceful", "immediate"]
+OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt"]
+"""What a new turn does when another one is active in its session."""
 TurnOutcome: TypeAlias = Literal["completed", "deferred", "error", "interrupted", "denied_at_start"]
 SessionStatus: TypeAlias = Literal["open", "closing", "closed"]
 SessionReason: TypeAlias = Literal["completed", "cancelled", "error", "timeout"]
@@ -76,6 +84,8 @@ class AgentLimits:
 
     timeout_ms: int = 3_600_000
     max_repair_attempts: int = 3
+    pause_expiry_ms: int | None = None
+    max_attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,15 @@ class Budget:
     max_model_calls: int | None = None
     max_total_tokens: int | None = None
     max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTool:
+    """A tool that the app itself runs: the model is told about it, the turn waits for the app's answer."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +119,8 @@ class Agent:
     limits: AgentLimits
     metadata_json: str
     created_at: datetime
+    permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
+    client_tools: tuple[ClientTool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +142,8 @@ class Session:
     created_at: datetime
     last_active_at: datetime
     closed_at: datetime | None
+    active_status: TurnStatus | None = None
+    deferrals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +192,7 @@ class Usage:
 class Turn:
     """A turn as its row says.
 
-    `cancel_stop_reason` is what `stop_reason` will be if the cancel that was asked for ends the turn.
+    `active_ms` is how long it ran before its latest pause. `cancel_stop_reason` is what `stop_reason` will be if the cancel that was asked for ends the turn.
     """
 
     id: str
@@ -207,6 +230,11 @@ class Turn:
     terminal_data: str | None
     queue_position: int | None = None
     cancel_stop_reason: StopReason | None = None
+    max_attempts: int = 1
+    on_busy: OnBusy = "enqueue"
+    start_by: datetime | None = None
+    api_key_id: str | None = None
+    active_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

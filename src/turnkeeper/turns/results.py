@@ -33,6 +33,8 @@ RETRYABLE: Final[Mapping[StopReason, bool | None]] = MappingProxyType(
         StopReason.SANDBOX_LOST: True,
         StopReason.SANDBOX_UNAVAILABLE: True,
         StopReason.TIMEOUT: True,
+        StopReason.PAUSE_EXPIRED: True,
+        StopReason.QUEUE_EXPIRED: True,
         StopReason.DENIED_BEFORE_START: False,
         StopReason.DENIED_AT_START: False,
         StopReason.DENIED_INPUT: False,
@@ -200,8 +202,13 @@ def _check_companions(ending: Ending) -> None:
 def _check_duration(turn: Turn, ending: Ending) -> None:
     if ending.duration_ms < 0:
         raise IllegalEnding("duration_ms is negative")
-    if turn.status is not TurnStatus.RUNNING and (ending.text or ending.duration_ms):
+    if _never_ran(turn) and (ending.text or ending.duration_ms):
         raise IllegalEnding("a turn that never ran has no text and no duration")
+
+
+def _never_ran(turn: Turn) -> bool:
+    # A turn that waits for its next attempt, or for an answer, has run before.
+    return turn.status is TurnStatus.QUEUED or turn.attempt == 0
 
 
 def _check_result(turn: Turn, ending: Ending) -> None:
@@ -212,7 +219,7 @@ def _check_result(turn: Turn, ending: Ending) -> None:
         return
     if (ending.result_json is None) == (ending.result_error is None):
         raise IllegalEnding("a turn with output_schema has a result or a result_error, one of them")
-    if turn.status is not TurnStatus.RUNNING and ending.result_error != "not_submitted":
+    if _never_ran(turn) and ending.result_error != "not_submitted":
         raise IllegalEnding("nothing can have been submitted in a turn that never ran")
     if ending.result_error == "withheld" and ending.status is TurnStatus.COMPLETED:
         raise IllegalEnding("a completed turn withholds nothing")

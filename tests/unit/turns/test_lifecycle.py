@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from turnkeeper.turns.lifecycle import TRANSITIONS, Happening, IllegalTransition, Transition, TurnEnded, transition
 from turnkeeper.turns.model import Source, StopReason, TurnOutcome, TurnStatus
 
-ANY_CANCEL = {StopReason.CANCELED, StopReason.SESSION_CLOSED, StopReason.OPERATOR}
+ANY_CANCEL = {StopReason.CANCELED, StopReason.SUPERSEDED, StopReason.SESSION_CLOSED, StopReason.OPERATOR}
 TERMINAL = [status for status in TurnStatus if status.terminal]
 
 # The contract's table, written down a second time: row, status, happening, next, event, source, reasons, turnEnd.
 TABLE = """
 1   none     accepted                  queued    turn.queued           platform -                       -
 2   queued   canceled_in_queue         canceled  turn.canceled         platform any_cancel              -,interrupted
+3   queued   start_expired             failed    turn.failed           platform queue_expired           -,error
 4   queued   denied_at_start           failed    turn.failed           platform denied_at_start         denied_at_start
 4a  queued   denied_before_start       failed    turn.failed           platform denied_before_start     -
 4b  queued   input_denied              failed    turn.failed           platform denied_input            error
@@ -23,22 +24,41 @@ TABLE = """
 8   queued   dispatched                starting  turn.starting         platform -                       -
 9   starting started                   running   turn.started          sandbox  -                       -
 10  starting start_lost                starting  -                     platform -                       -
-11  starting tries_used                failed    turn.failed           platform sandbox_unavailable     error
-12  starting canceled_while_starting   canceled  turn.canceled         platform any_cancel              interrupted
+11  starting tries_used                failed    turn.failed           platform sandbox_unavailable     -,error
+12  starting canceled_while_starting   canceled  turn.canceled         platform any_cancel              -,interrupted
 13  running  report_completed          completed turn.completed        sandbox  end_turn,budget_reached completed
 13a running  response_denied           running   -                     platform -                       -
 13b running  repairs_used              failed    turn.failed           platform denied_output           error
 13c running  guardian_silent_at_end    failed    turn.failed           platform guardian_unavailable    error
 14  running  report_failed             failed    turn.failed           sandbox  agent_error,model_error error
+15  running  pause_began               paused    turn.paused           platform -                       -
+16  running  step_deferred             paused    turn.deferred         platform -                       deferred
 17  queued   cancel_asked              queued    turn.cancel_requested platform -                       -
 17  starting cancel_asked              starting  turn.cancel_requested platform -                       -
 17  running  cancel_asked              running   turn.cancel_requested platform -                       -
+17  paused   cancel_asked              paused    turn.cancel_requested platform -                       -
 18  running  cancel_acknowledged       canceled  turn.canceled         sandbox  any_cancel              interrupted
 19  running  cancel_grace_over         canceled  turn.canceled         platform any_cancel              interrupted
 20  running  sandbox_lost              failed    turn.failed           platform sandbox_lost            error
+21  running  attempt_lost              starting  turn.retrying         platform -                       error
 22  running  time_over                 failed    turn.failed           platform timeout                 error
+23  paused   resolved_warm             running   turn.resumed          platform -                       -
+23a starting denied_at_start           failed    turn.failed           platform denied_at_start         denied_at_start
+23a paused   denied_at_start           failed    turn.failed           platform denied_at_start         denied_at_start
+5   starting disposition_not_permitted failed    turn.failed           platform denied_at_start         error
+5   paused   disposition_not_permitted failed    turn.failed           platform denied_at_start         error
+6   starting guardian_silent_at_front  failed    turn.failed           platform guardian_unavailable    -,error
+6   paused   guardian_silent_at_front  failed    turn.failed           platform guardian_unavailable    -,error
+24  paused   resolved_cold             starting  turn.resumed          platform -                       -
+24a paused   workspace_lost            failed    turn.failed           platform sandbox_lost            -,error
+25  paused   expiry_denied_warm        running   turn.resumed          platform -                       -
+25  paused   expiry_denied_cold        starting  turn.resumed          platform -                       -
+25a paused   expiry_asks               paused    turn.paused           platform -                       -
+26  paused   expiry_failed             failed    turn.failed           platform pause_expired           -,error
+27  paused   canceled_while_paused     canceled  turn.canceled         platform any_cancel              -,interrupted
 28  queued   internal_fault            failed    turn.failed           platform internal_error          -,error
-28  starting internal_fault            failed    turn.failed           platform internal_error          error
+28  starting internal_fault            failed    turn.failed           platform internal_error          -,error
+28  paused   internal_fault            failed    turn.failed           platform internal_error          -,error
 28  running  internal_fault            failed    turn.failed           platform internal_error          error
 """
 

@@ -167,6 +167,7 @@ FAILED = {
 CANCELED = {
     "killed": (PLAIN, a_cancel()),
     "acknowledged": (PLAIN, a_cancel(happening="cancel_acknowledged", source="sandbox")),
+    "superseded": (PLAIN, a_cancel(stop_reason=StopReason.SUPERSEDED)),
     "session closed": (PLAIN, a_cancel(stop_reason=StopReason.SESSION_CLOSED)),
     "by an operator": (PLAIN, a_cancel(stop_reason=StopReason.OPERATOR)),
     "withheld": (ASKED, a_cancel(**WITHHELD)),
@@ -216,7 +217,7 @@ ILLEGAL_ENDINGS = {
         failure(StopReason.DENIED_OUTPUT, happening="repairs_used", result_error="withheld"),
     ),
     "withheld before anything ran": (
-        a_turn(status=TurnStatus.STARTING, output_schema_json=SCHEMA),
+        a_turn(status=TurnStatus.STARTING, attempt=0, output_schema_json=SCHEMA),
         failure(StopReason.SANDBOX_UNAVAILABLE, happening="tries_used", result_error="withheld", duration_ms=0),
     ),
     "text of a turn that never ran": (

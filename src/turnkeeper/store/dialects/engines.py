@@ -12,11 +12,12 @@ class Engines:
     """A database that was opened.
 
     `is_transient` says whether a transaction that failed so may simply be run again. `lock_schema` makes sure that one
-    process at a time changes the tables; it is called in the transaction that does.
+    process at a time changes the tables; it is called in the transaction that does. `migrator` is for that alone.
     """
 
     writer: Engine
     reader: Engine
+    migrator: Engine
     writer_threads: int
     reader_threads: int
     is_transient: Callable[[DBAPIError], bool]
@@ -27,3 +28,4 @@ class Engines:
         """Closes every connection."""
         self.reader.dispose()
         self.writer.dispose()
+        self.migrator.dispose()

@@ -28,6 +28,7 @@ def open_postgres(url: URL) -> Engines:
     return Engines(
         writer=writer,
         reader=reader,
+        migrator=writer,
         writer_threads=WRITER_THREADS,
         reader_threads=READER_THREADS,
         is_transient=_is_transient,

@@ -27,6 +27,8 @@ def open_sqlite(url: URL) -> Engines:
     return Engines(
         writer=_engine(url, threads=1, begin="BEGIN IMMEDIATE", read_only=False),
         reader=_engine(url, threads=READER_THREADS, begin="BEGIN", read_only=True),
+        # A table that is made anew is dropped once, and its rows must not count as gone meanwhile.
+        migrator=_engine(url, threads=1, begin="BEGIN IMMEDIATE", read_only=False, foreign_keys=False),
         writer_threads=1,
         reader_threads=READER_THREADS,
         is_transient=_is_transient,
@@ -41,7 +43,7 @@ def _make_private(path: Path) -> None:
     os.close(descriptor)
 
 
-def _engine(url: URL, *, threads: int, begin: str, read_only: bool) -> Engine:
+def _engine(url: URL, *, threads: int, begin: str, read_only: bool, foreign_keys: bool = True) -> Engine:
     engine = create_engine(
         url,
         poolclass=QueuePool,
@@ -53,7 +55,7 @@ def _engine(url: URL, *, threads: int, begin: str, read_only: bool) -> Engine:
     def on_connect(connection: SqliteConnection, _record: Any) -> None:
         # The driver's own idea of transactions would begin them late, and as readers.
         connection.isolation_level = None
-        for pragma in _pragmas(read_only=read_only):
+        for pragma in _pragmas(read_only=read_only, foreign_keys=foreign_keys):
             connection.execute(f"PRAGMA {pragma}").close()
 
     def on_begin(connection: Connection) -> None:
@@ -64,8 +66,9 @@ def _engine(url: URL, *, threads: int, begin: str, read_only: bool) -> Engine:
     return engine
 
 
-def _pragmas(*, read_only: bool) -> tuple[str, ...]:
-    shared = (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+def _pragmas(*, read_only: bool, foreign_keys: bool) -> tuple[str, ...]:
+    checked = f"foreign_keys={'ON' if foreign_keys else 'OFF'}"
+    shared = (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=FULL", checked)
     return (*shared, "query_only=ON") if read_only else shared
 
 
