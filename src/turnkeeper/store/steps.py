@@ -158,22 +158,39 @@ def dead_letters(conn: Connection, limit: int) -> tuple[Step, ...]:
 
 
 def step_counts(conn: Connection, session_id: str, turn_id: str) -> StepCounts:
-    """The entries of a turn's window. `None` where a step's fate is unknown (amendment 4)."""
-    query = select(steps).where(steps.c.session_id == session_id, steps.c.turn_id == turn_id, steps.c.in_window)
+    """The entries of the window that is open, or that the pending turnEnd closes.
+
+    `None` where a step's fate is unknown (amendment 4).
+    """
+    query = select(steps).where(
+        steps.c.session_id == session_id,
+        steps.c.turn_id == turn_id,
+        steps.c.in_window,
+        steps.c.ordinal > _last_end(conn, session_id, turn_id, settled=True),
+    )
     rows = conn.execute(query).mappings().all()
     tool_calls = [row for row in rows if row["method"] == TOOL_CALL_REQUEST]
     return StepCounts(step_count=_count(rows), tool_call_count=_count(tool_calls))
 
 
 def window_is_open(conn: Connection, session_id: str, turn_id: str) -> bool:
-    """Whether a turnStart of this turn was, or will be, sent and not refused; then a turnEnd must follow."""
+    """Whether a turnStart was, or will be, sent and not refused, and has no turnEnd yet; then one must follow."""
     query = select(steps.c.ordinal).where(
         steps.c.session_id == session_id,
         steps.c.turn_id == turn_id,
         steps.c.method == TURN_START,
         steps.c.state.in_(["pending", "answered"]),
+        steps.c.ordinal > _last_end(conn, session_id, turn_id),
     )
     return conn.execute(query.limit(1)).first() is not None
+
+
+def _last_end(conn: Connection, session_id: str, turn_id: str, *, settled: bool = False) -> int:
+    of_turn = (steps.c.session_id == session_id, steps.c.turn_id == turn_id, steps.c.method == TURN_END)
+    query = select(func.max(steps.c.ordinal)).where(*of_turn)
+    if settled:
+        query = query.where(steps.c.state != "pending")
+    return conn.execute(query).scalar_one() or 0
 
 
 def _count(rows: Sequence[RowMapping]) -> int | None:

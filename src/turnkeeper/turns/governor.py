@@ -40,6 +40,7 @@ from turnkeeper.turns.rulings import (
     withdrawn,
 )
 from turnkeeper.turns.timing import Patience, Waiter
+from turnkeeper.turns.windows import steps_since_last_end
 
 MAX_NEGOTIATED_TIMEOUT_MS: Final = 60_000
 MAX_QUIET_SESSIONS: Final = 10_000
@@ -243,7 +244,8 @@ class Governor:
         if step.method != TURN_END or step.turn_id is None or step.attempts > 0:
             return False
         steps = await self._store.steps(step.session_id, turn_id=step.turn_id)
-        return all(other.state == "refused" for other in steps if other.method == TURN_START)
+        window = steps_since_last_end(steps, before=step.ordinal)
+        return all(other.state == "refused" for other in window if other.method == TURN_START)
 
     async def _bury(self, step: Step, answer: StepAnswer) -> None:
         dead = StepAnswer("dead", None, None, answer.reasoning, answer.reason_codes, answer.error_code)
