@@ -15,6 +15,7 @@ import orjson
 
 from turnkeeper.clock import render_time
 from turnkeeper.events.envelope import EventSource, NewEvent
+from turnkeeper.events.pauses import PAUSE_TYPES
 
 TERMINAL_TYPES: Final = ("turn.completed", "turn.failed", "turn.canceled")
 
@@ -24,6 +25,7 @@ EVENT_TYPES: Final = (
     "turn.queued",
     "turn.starting",
     "turn.started",
+    *PAUSE_TYPES,
     "turn.cancel_requested",
     "turn.result_submitted",
     *TERMINAL_TYPES,

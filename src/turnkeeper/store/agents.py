@@ -1,5 +1,6 @@
 """Agents and API keys: written once, read often."""
 
+from dataclasses import asdict
 from typing import Final
 
 from sqlalchemy import Connection, insert, select, update
@@ -31,6 +32,9 @@ def create_agent(tx: Tx, new: NewAgent) -> Agent:
         "max_repair_attempts": new.limits.max_repair_attempts,
         "metadata_json": new.metadata_json,
         "created_at": tx.now,
+        "permissions_json": to_json(dict(new.permissions)),
+        "client_tools_json": to_json([asdict(tool) for tool in new.client_tools]),
+        "pause_expiry_ms": new.limits.pause_expiry_ms,
     }
     return to_agent(tx.conn.execute(insert(agents).returning(agents), values).mappings().one())
 

@@ -13,6 +13,7 @@ from turnkeeper.events.catalogue import turn_ended
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.store.ledger import announce, assume_open_calls, shortfall_of, usage_of
 from turnkeeper.store.loading import promote
+from turnkeeper.store.pauses import close_pause
 from turnkeeper.store.rows import to_json
 from turnkeeper.store.statements import load_row
 from turnkeeper.store.steps import insert_turn_end, window_is_open
@@ -39,7 +40,8 @@ def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence
     """
     refuse_terminal(before)
     attempt = turn.attempt or None
-    closing = [*before, *assume_open_calls(tx, turn.id, attempt), *_budget_reached(tx, turn, ending)]
+    closing = [*before, *close_pause(tx, turn, before), *assume_open_calls(tx, turn.id, attempt)]
+    closing += _budget_reached(tx, turn, ending)
     usage = usage_of(tx.conn, turn.id, tool_calls=_tool_calls(tx, turn), sandbox_ms=ending.duration_ms)
     data = render_terminal(turn, ending, usage)
     row = transition(turn.status, Happening(ending.happening))
@@ -83,7 +85,7 @@ def _store_ending(
         "stop_reason": ending.stop_reason.value,
         "front_of": None,
         "owner": None,
-        "lease_expires_at": None,
+        "beat_at": None,
         "text": ending.text,
         "result_json": ending.result_json,
         "result_error": ending.result_error,

@@ -42,7 +42,10 @@ def _turns() -> Select[Any]:
 def _sessions() -> Select[Any]:
     active = select(turns.c.id).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
     depth = select(func.count()).where(turns.c.session_id == sessions.c.id, IS_QUEUED).scalar_subquery()
-    return select(sessions, active.label("active_turn_id"), depth.label("queue_depth"))
+    held = select(turns.c.status).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
+    return select(
+        sessions, active.label("active_turn_id"), held.label("active_status"), depth.label("queue_depth")
+    )
 
 
 # Built once: what costs in a query of this length is putting it together.
@@ -125,6 +128,5 @@ def _to_turns(conn: Connection, rows: Sequence[RowMapping], now: datetime) -> li
 
 
 def _running_ms(row: RowMapping, now: datetime) -> int:
-    if row["status"] != TurnStatus.RUNNING.value or row["started_at"] is None:
-        return 0
-    return max(0, epoch_ms(now) - epoch_ms(row["started_at"]))
+    since = row["active_since"] if row["status"] == TurnStatus.RUNNING.value else None
+    return row["active_ms"] + (0 if since is None else max(0, epoch_ms(now) - epoch_ms(since)))

@@ -14,6 +14,7 @@ from turnkeeper.turns.model import (
     Budget,
     CallRecord,
     CanceledBy,
+    ClientTool,
     Fence,
     ModelChoice,
     Session,
@@ -25,6 +26,7 @@ from turnkeeper.turns.model import (
     TurnStatus,
     Usage,
 )
+from turnkeeper.turns.permissions import Permission
 
 
 def to_agent(row: RowMapping) -> Agent:
@@ -36,9 +38,11 @@ def to_agent(row: RowMapping) -> Agent:
         model=ModelChoice(row["model_provider"], row["model_id"], _object(row["model_params_json"])),
         instructions=row["instructions"],
         tools=tuple(cast("list[str]", orjson.loads(row["tools_json"]))),
-        limits=AgentLimits(row["timeout_ms"], row["max_repair_attempts"], row["max_attempts"]),
+        limits=AgentLimits(row["timeout_ms"], row["max_repair_attempts"], row["max_attempts"], row["pause_expiry_ms"]),
         metadata_json=row["metadata_json"],
         created_at=row["created_at"],
+        permissions=cast("dict[str, Permission]", orjson.loads(row["permissions_json"])),
+        client_tools=tuple(ClientTool(**tool) for tool in orjson.loads(row["client_tools_json"])),
     )
 
 
@@ -60,6 +64,8 @@ def to_session(row: RowMapping) -> Session:
         created_at=row["created_at"],
         last_active_at=row["last_active_at"],
         closed_at=row["closed_at"],
+        active_status=None if row["active_status"] is None else TurnStatus(row["active_status"]),
+        deferrals=row["deferrals"],
     )
 
 
@@ -105,6 +111,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         on_busy=row["on_busy"],
         start_by=row["start_by"],
         api_key_id=row["api_key_id"],
+        active_ms=row["active_ms"],
     )
 
 

@@ -100,6 +100,9 @@ agents: Final = Table(
     Column("metadata_json", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("max_attempts", Integer, nullable=False, server_default="1"),
+    Column("permissions_json", Text, nullable=False, server_default="{}"),
+    Column("client_tools_json", Text, nullable=False, server_default="[]"),
+    Column("pause_expiry_ms", BigInteger),
 )
 
 sessions: Final = Table(
@@ -120,6 +123,7 @@ sessions: Final = Table(
     _counter("taken_model_calls"),
     _counter("taken_total_tokens"),
     _counter("taken_output_tokens"),
+    _counter("deferrals"),
     Column("budget_reached", Boolean, nullable=False),
     Column("acs_state", Text, nullable=False),
     Column("witnessed_head", EscapedText),
@@ -145,7 +149,6 @@ turns: Final = Table(
     Column("front_of", Text),
     Column("owner", Text),
     Column("fence", BigInteger, nullable=False),
-    Column("lease_expires_at", Instant),
     Column("stop_reason", Text),
     Column("input_text", EscapedText, nullable=False),
     Column("input_json", Text, nullable=False),
@@ -186,6 +189,9 @@ turns: Final = Table(
     Column("start_by", Instant),
     Column("on_busy", Text, nullable=False, server_default="enqueue"),
     Column("max_attempts", Integer, nullable=False, server_default="1"),
+    # How long it ran before it was paused last, and since when it has run after that.
+    _counter("active_ms"),
+    Column("active_since", Instant),
     CheckConstraint(
         "status IN ('queued', 'starting', 'running', 'paused', 'completed', 'failed', 'canceled')", name="status_known"
     ),

@@ -14,9 +14,10 @@ from sqlalchemy.exc import IntegrityError
 from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
-from turnkeeper.store import agents, events, leases, ledger, loading, sessions, steps, turns, tx
+from turnkeeper.store import agents, events, leases, ledger, loading, pauses, sessions, steps, turns, tx
 from turnkeeper.store.admin import prepare
 from turnkeeper.store.engine import Database, open_engines
+from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.turns.budgets import Shortfall
@@ -30,6 +31,7 @@ from turnkeeper.turns.model import (
     Claim,
     Ending,
     Fence,
+    Hold,
     NewStep,
     Session,
     SessionReason,
@@ -39,6 +41,7 @@ from turnkeeper.turns.model import (
     Submission,
     Turn,
 )
+from turnkeeper.turns.pausing import NewPause
 from turnkeeper.turns.ports import (
     Accepted,
     BudgetSpent,
@@ -55,7 +58,7 @@ from turnkeeper.turns.ports import (
 T = TypeVar("T")
 
 
-class SqlTurnStore(TurnStore):
+class SqlTurnStore(SqlPauses, TurnStore):
     """The turn store on SQLite or PostgreSQL. Make one with `open`.
 
     `ids` is used from the store's threads, one call at a time; hand in a source that nobody else uses.
@@ -162,14 +165,17 @@ class SqlTurnStore(TurnStore):
     async def revoke_key(self, key_id: str) -> ApiKey:
         return await self._write(lambda tx: agents.revoke_key(tx, key_id))
 
-    async def claim(self, owner: str, *, lease_ttl_ms: int, slot: bool) -> Claim | None:
-        return await self._write(lambda tx: leases.claim(tx, owner, lease_ttl_ms=lease_ttl_ms, slot=slot))
+    async def claim(self, owner: str, *, slot: bool) -> Claim | None:
+        return await self._write(lambda tx: leases.claim(tx, owner, slot=slot))
 
-    async def orphans(self, owner: str, *, exclusive: bool = False, lease_ttl_ms: int = 30_000) -> tuple[Claim, ...]:
-        return await self._write(lambda tx: leases.orphans(tx, owner, exclusive=exclusive, lease_ttl_ms=lease_ttl_ms))
+    async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
+        return await self._read(lambda conn: leases.held_by_others(conn, owner))
 
-    async def renew(self, fence: Fence, *, lease_ttl_ms: int) -> Turn:
-        return await self._write(lambda tx: leases.renew(tx, fence, lease_ttl_ms=lease_ttl_ms))
+    async def take_over(self, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
+        return await self._write(lambda tx: leases.take_over(tx, owner, holds))
+
+    async def renew(self, fence: Fence) -> Turn:
+        return await self._write(lambda tx: leases.renew(tx, fence))
 
     async def release(self, fence: Fence) -> None:
         await self._write(lambda tx: leases.release(tx, fence))
@@ -216,9 +222,21 @@ class SqlTurnStore(TurnStore):
         return await self._write(lambda tx: steps.ask_step(tx, session_id, step, fence, events))
 
     async def answer_step(
-        self, session_id: str, request_id: str, answer: StepAnswer, fence: Fence | None, events: Sequence[NewEvent]
+        self,
+        session_id: str,
+        request_id: str,
+        answer: StepAnswer,
+        fence: Fence | None,
+        events: Sequence[NewEvent],
+        *,
+        pause: NewPause | None = None,
     ) -> None:
-        await self._write(lambda tx: steps.answer_step(tx, session_id, request_id, answer, fence=fence, events=events))
+        def body(tx: Tx) -> None:
+            steps.answer_step(tx, session_id, request_id, answer, fence=fence, events=events)
+            if pause is not None and fence is not None:
+                pauses.pause(tx, fence, pause, ())
+
+        await self._write(body)
 
     async def attempt_step(self, session_id: str, request_id: str, *, payload_json: str | None) -> Step:
         return await self._write(lambda tx: steps.attempt_step(tx, session_id, request_id, payload_json=payload_json))

@@ -84,8 +84,8 @@ class AgentLimits:
 
     timeout_ms: int = 3_600_000
     max_repair_attempts: int = 3
-    pause_expiry_ms: int | None = None
     max_attempts: int = 1
+    pause_expiry_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,8 @@ class Usage:
 class Turn:
     """A turn as its row says.
 
-    `active_ms` is how long it ran before its latest pause. `cancel_stop_reason` is what `stop_reason` will be if the cancel that was asked for ends the turn.
+    `cancel_stop_reason` is what `stop_reason` will be if the cancel that was asked for ends the turn. `active_ms` is
+    how long it had run when it was paused last.
     """
 
     id: str
@@ -245,6 +246,14 @@ class Fence:
     session_id: str
     owner: str
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A worker's hold on a turn, as others see it. `beats` moves each time the lease is renewed."""
+
+    fence: Fence
+    beats: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ then nothing was written (house rule 2). A state and its events are one transact
 change a state take the events that go with it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
 from turnkeeper.turns.model import (
     Agent,
     AgentLimits,
@@ -21,8 +22,10 @@ from turnkeeper.turns.model import (
     CanceledBy,
     CancelMode,
     Claim,
+    ClientTool,
     Ending,
     Fence,
+    Hold,
     ModelChoice,
     NewStep,
     Session,
@@ -33,6 +36,8 @@ from turnkeeper.turns.model import (
     Submission,
     Turn,
 )
+from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
+from turnkeeper.turns.permissions import Permission
 
 T = TypeVar("T")
 
@@ -112,6 +117,8 @@ class NewAgent:
     tools: tuple[str, ...]
     limits: AgentLimits
     metadata_json: str
+    permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
+    client_tools: tuple[ClientTool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,23 +218,24 @@ class TurnCommands(Protocol):
 class WorkerStore(Protocol):
     """What a worker changes. Times come from the store's clock; every method is one transaction."""
 
-    async def claim(self, owner: str, *, lease_ttl_ms: int, slot: bool) -> Claim | None:
-        """The next front: the oldest queued turn that heads an idle session, fence raised, owner set.
+    async def claim(self, owner: str, *, slot: bool) -> Claim | None:
+        """The next front that nobody holds, fence raised, owner set: a turn that waits, or one that goes on.
 
         Without a `slot` only a head whose budget is gone is given out, since it will need none (contract 7).
-        The status stays `queued` until `starting`.
+        A waiting turn's status stays `queued` until `starting`.
         """
         ...
 
-    async def orphans(self, owner: str, *, exclusive: bool = False, lease_ttl_ms: int = 30_000) -> tuple[Claim, ...]:
-        """Turns whose lease is over, taken over by `owner` with a new fence; at most 100 in one call.
-
-        With `exclusive` the caller holds the only worker's lock on this store, so every other owner is gone.
-        """
+    async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
+        """The turns that somebody else holds; at most 1,000."""
         ...
 
-    async def renew(self, fence: Fence, *, lease_ttl_ms: int) -> Turn:
-        """Extends the lease; the turn as it is now shows a cancel request."""
+    async def take_over(self, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
+        """Those of the turns that are still held as they were seen, now `owner`'s with a new fence."""
+        ...
+
+    async def renew(self, fence: Fence) -> Turn:
+        """Moves the lease; the turn as it is now shows a cancel request."""
         ...
 
     async def release(self, fence: Fence) -> None:
@@ -276,9 +284,19 @@ class WorkerStore(Protocol):
         ...
 
     async def answer_step(
-        self, session_id: str, request_id: str, answer: StepAnswer, fence: Fence | None, events: Sequence[NewEvent]
+        self,
+        session_id: str,
+        request_id: str,
+        answer: StepAnswer,
+        fence: Fence | None,
+        events: Sequence[NewEvent],
+        *,
+        pause: NewPause | None = None,
     ) -> None:
-        """What became of it; a `chain_hash` is also the session's last witnessed head (house rule 11)."""
+        """What became of it; a `chain_hash` is also the session's last witnessed head (house rule 11).
+
+        With `pause` the turn begins to wait in the same transaction (rows 15 and 16).
+        """
         ...
 
     async def attempt_step(self, session_id: str, request_id: str, *, payload_json: str | None) -> Step:
@@ -307,7 +325,55 @@ class WorkerStore(Protocol):
         ...
 
 
-class TurnStore(TurnReads, TurnCommands, WorkerStore, Protocol):
+class PauseStore(Protocol):
+    """What a worker needs. Every method is one transaction."""
+
+    async def pause(self, fence: Fence, pause: NewPause, events: Sequence[NewEvent]) -> None:
+        """Rows 15 and 16, `events` before those of the pause. A deferral's turnEnd is in it."""
+        ...
+
+    async def open_pause(self, turn_id: str) -> Pause | None:
+        """The pause that a turn is in, or has not gone on from yet."""
+        ...
+
+    async def resume(self, fence: Fence) -> Turn:
+        """Rows 23 and 25: a turn whose sandbox is still there runs again."""
+        ...
+
+    async def park(self, fence: Fence, events: Sequence[NewEvent]) -> None:
+        """Nobody holds the turn any more; one whose pause is resolved goes back to starting at once (row 24)."""
+        ...
+
+    async def expire_pauses(self, limit: int) -> int:
+        """Rows 25, 25a and 26 for pauses whose time is over; how many there were."""
+        ...
+
+    async def approval_rules(self, session_id: str) -> tuple[ApprovalRule, ...]: ...
+
+
+class ApprovalStore(Protocol):
+    """What the API, the command line and the bridge to a Guardian need."""
+
+    async def approval(self, approval_id: str) -> Approval: ...
+
+    async def approvals(
+        self, page: PageRequest, *, status: ApprovalStatus | None = None, session_id: str | None = None
+    ) -> Page[Approval]: ...
+
+    async def decide_approval(self, approval_id: str, answer: ApprovalAnswer) -> Approval:
+        """The approval once its answer is committed. Raises `NotFound`, `ApprovalDecided`, `ApprovalInputChanged`."""
+        ...
+
+    async def answer_tool(self, turn_id: str, tool_call_id: str, answer: ToolAnswer) -> Turn:
+        """The turn once a client-side tool's answer is committed. Raises `NotFound`, `ToolResultConflict`."""
+        ...
+
+    async def remove_approval_rule(self, session_id: str, approval_id: str) -> None:
+        """Raises `NotFound`."""
+        ...
+
+
+class TurnStore(TurnReads, TurnCommands, WorkerStore, PauseStore, ApprovalStore, Protocol):
     """All of it: what an implementation provides and the contract suite tests."""
 
 
