@@ -125,7 +125,7 @@ class Rig:
         return await self.store.accept_turn(replace(new, **changes))
 
     async def claim(self, owner: str = "worker") -> Claim:
-        claim = await self.store.claim(owner, lease_ttl_ms=LEASE_MS, slot=True)
+        claim = await self.store.claim(owner, slot=True)
         assert claim is not None
         return claim
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from tests.contract.store_rig import ANSWER, LEASE_MS, LOST, a_note, has_started, is_starting, open_store
+from tests.contract.store_rig import ANSWER, LOST, a_note, has_started, is_starting, open_store
 
 
 async def main(url: str) -> None:
@@ -15,7 +15,7 @@ async def main(url: str) -> None:
         number += 1
         for session in sessions:
             await rig.accept(session.id, idempotency_key=f"{session.id} {number}", fingerprint="f")
-        claim = await rig.store.claim("writer", lease_ttl_ms=LEASE_MS, slot=True)
+        claim = await rig.store.claim("writer", slot=True)
         if claim is None:
             continue
         fence = claim.fence

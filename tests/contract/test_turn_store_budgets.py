@@ -73,7 +73,7 @@ async def test_a_session_with_a_hundred_tokens_left_is_spent(rig: Rig) -> None:
     later = await rig.post(fence.session_id)
 
     assert not await rig.store.budget_left(later.id)
-    claim = await rig.store.claim("worker", lease_ttl_ms=1, slot=False)
+    claim = await rig.store.claim("worker", slot=False)
     assert claim is not None
     with pytest.raises(BudgetSpent):
         await rig.store.reserve(claim.fence, input_tokens=0, max_output_tokens=256)
@@ -162,7 +162,7 @@ async def test_the_claim_and_the_rules_agree_on_who_cannot_pay(rig: Rig) -> None
         await rig.store.end(fence, ANSWER)
         turn = await rig.post(fence.session_id, budget=own)
 
-        claim = await rig.store.claim("worker", lease_ttl_ms=1, slot=False)
+        claim = await rig.store.claim("worker", slot=False)
 
         assert (claim is None) == await rig.store.budget_left(turn.id), (shared, own)
         await rig.store.end((claim or await rig.claim()).fence, DENIED)

@@ -40,10 +40,10 @@ def test_what_a_killed_writer_leaves_behind_is_whole_and_goes_on(store_url: str)
 
     async def go_on() -> str | None:
         rig = await open_store(store_url)
-        for claim in await rig.store.orphans("after", exclusive=True):
+        for claim in await rig.store.take_over("after", await rig.store.held_by_others("after")):
             if claim.turn.status == "running":
                 await rig.store.end(claim.fence, LOST)
-        claimed = await rig.store.claim("after", lease_ttl_ms=1, slot=True)
+        claimed = await rig.store.claim("after", slot=True)
         await rig.store.close()
         return None if claimed is None else claimed.turn.status.value
 

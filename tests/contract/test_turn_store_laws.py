@@ -48,14 +48,21 @@ class World:
         self.turns.append(turn.id)
 
     async def claim(self, number: int) -> None:
-        claim = await self.rig.store.claim(f"worker {number}", lease_ttl_ms=LEASE_MS, slot=number % 4 > 0)
+        claim = await self.rig.store.claim(f"worker {number}", slot=number % 4 > 0)
         if claim is not None:
             self.fences.append(claim.fence)
 
     async def take_over(self, number: int) -> None:
-        self.rig.clock.advance(LEASE_MS if number % 2 else 1)
-        claims = await self.rig.store.orphans(f"heir {number}", exclusive=number % 3 == 0)
+        heir = f"heir {number}"
+        seen = await self.rig.store.held_by_others(heir)
+        if number % 2:
+            await self.renew(number)
+        claims = await self.rig.store.take_over(heir, seen)
         self.fences += [claim.fence for claim in claims]
+
+    async def renew(self, number: int) -> None:
+        self.rig.clock.jump(-LEASE_MS if number % 3 else LEASE_MS)
+        await self.rig.store.renew(self._fence(number))
 
     async def go_on(self, number: int) -> None:
         fence = self._fence(number)
@@ -123,6 +130,7 @@ DEEDS: Final[tuple[Callable[[World, int], Awaitable[None]], ...]] = (
     World.cancel,
     World.settle,
     World.take_over,
+    World.renew,
     World.try_again,
     World.release,
     World.close,

@@ -9,7 +9,6 @@ from tests.contract.store_rig import (
     ANSWER,
     BY_APP,
     CALL,
-    LEASE_MS,
     Rig,
     a_note,
     a_step,
@@ -23,7 +22,7 @@ from turnkeeper.turns.model import Fence, StepAnswer, StopReason, Submission, Tu
 from turnkeeper.turns.ports import StaleFence
 
 WRITES: dict[str, Callable[[Rig, Fence], Awaitable[object]]] = {
-    "renew": lambda rig, fence: rig.store.renew(fence, lease_ttl_ms=1),
+    "renew": lambda rig, fence: rig.store.renew(fence),
     "release": lambda rig, fence: rig.store.release(fence),
     "starting": lambda rig, fence: rig.store.starting(fence, [is_starting(fence.turn_id)]),
     "started": lambda rig, fence: rig.store.started(fence, [has_started(fence.turn_id)]),
@@ -71,39 +70,53 @@ async def test_an_answer_with_an_old_fence_leaves_the_step_pending(rig: Rig) -> 
 
 
 @with_store
-async def test_a_lease_that_is_renewed_is_nobodys_orphan(rig: Rig) -> None:
+async def test_a_lease_that_has_moved_since_it_was_seen_is_not_taken(rig: Rig) -> None:
     fence = await rig.running()
-    rig.clock.advance(LEASE_MS - 1)
-    await rig.store.renew(fence, lease_ttl_ms=LEASE_MS)
-    rig.clock.advance(LEASE_MS - 1)
+    seen = await rig.store.held_by_others("other")
+    await rig.store.renew(fence)
 
-    assert await rig.store.orphans("other") == ()
+    assert await rig.store.take_over("other", seen) == ()
+
+    await rig.store.record(fence, [a_note(fence.turn_id)])
 
 
 @with_store
-async def test_a_turn_whose_lease_is_over_is_taken_over_with_a_new_fence(rig: Rig) -> None:
+async def test_a_turn_whose_lease_stands_still_is_taken_over_once_with_a_new_fence(rig: Rig) -> None:
     fence = await rig.running()
-    rig.clock.advance(LEASE_MS)
+    seen = await rig.store.held_by_others("other")
 
-    (claim,) = await rig.store.orphans("other")
+    (claim,) = await rig.store.take_over("other", seen)
 
     assert (claim.fence.owner, claim.fence.number) == ("other", fence.number + 1)
     assert claim.turn.status is TurnStatus.RUNNING
     with pytest.raises(StaleFence):
         await rig.store.record(fence, [a_note(fence.turn_id)])
-    assert await rig.store.orphans("other") == ()
+    assert await rig.store.take_over("a third", seen) == ()
+    assert await rig.store.held_by_others("other") == ()
 
 
 @with_store
-async def test_the_only_worker_takes_over_at_once_what_another_left(rig: Rig) -> None:
+async def test_a_clock_that_is_set_makes_nobodys_lease_look_over(rig: Rig) -> None:
+    fence = await rig.running()
+    before = await rig.store.held_by_others("other")
+
+    rig.clock.jump(3_600_000)
+    assert await rig.store.held_by_others("other") == before
+    await rig.store.renew(fence)
+
+    assert [hold.beats for hold in await rig.store.held_by_others("other")] == [before[0].beats + 1]
+
+
+@with_store
+async def test_whatever_a_worker_left_is_taken_over_in_one_go(rig: Rig) -> None:
     await rig.running("before the crash")
     await rig.running("after")
     await rig.post((await rig.session()).id)
     await rig.claim("before the crash")
 
-    taken = await rig.store.orphans("after", exclusive=True)
+    taken = await rig.store.take_over("after", await rig.store.held_by_others("after"))
 
-    assert [claim.turn.status for claim in taken] == [TurnStatus.RUNNING, TurnStatus.QUEUED]
+    assert {claim.turn.status for claim in taken} == {TurnStatus.RUNNING, TurnStatus.QUEUED}
     assert {claim.fence.owner for claim in taken} == {"after"}
 
 
@@ -151,7 +164,7 @@ async def test_a_claimed_turn_is_asked_to_stop_and_its_worker_sees_it(rig: Rig) 
     turn, effect = await rig.store.cancel_turn(fence.turn_id, mode="graceful", by=BY_APP)
 
     assert (effect, turn.status, turn.stop_reason) == ("requested", TurnStatus.RUNNING, None)
-    seen = await rig.store.renew(fence, lease_ttl_ms=LEASE_MS)
+    seen = await rig.store.renew(fence)
     assert (seen.cancel_mode, seen.canceled_by, seen.cancel_stop_reason) == ("graceful", BY_APP, StopReason.CANCELED)
     assert seen.cancel_requested_at == rig.clock.now()
     assert {"queue", fence.session_id} <= set(rig.heard.topics)
@@ -186,8 +199,7 @@ async def test_canceling_an_ended_turn_changes_nothing(rig: Rig) -> None:
 async def test_what_was_used_is_charged_however_late_it_is_told(rig: Rig) -> None:
     fence = await rig.running()
     await rig.store.reserve(fence, input_tokens=100, max_output_tokens=500)
-    rig.clock.advance(LEASE_MS)
-    (claim,) = await rig.store.orphans("other")
+    (claim,) = await rig.store.take_over("other", await rig.store.held_by_others("other"))
 
     await rig.store.settle(fence, CALL)
 

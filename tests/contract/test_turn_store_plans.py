@@ -43,16 +43,15 @@ async def a_turns_life(rig: Rig) -> None:
     await store.answer_step(fence.session_id, step.request_id, StepAnswer("answered", "allow", "h"), fence, [])
     await store.reserve(fence, input_tokens=1, max_output_tokens=500)
     await store.settle(fence, CALL)
-    await store.renew(fence, lease_ttl_ms=1)
+    await store.renew(fence)
     await store.cancel_turn(fence.turn_id, mode="graceful", by=BY_APP)
     await store.end(fence, ANSWER)
 
 
 async def what_a_worker_polls(rig: Rig) -> None:
     for slot in (True, False):
-        await rig.store.claim("worker", lease_ttl_ms=1, slot=slot)
-    for exclusive in (True, False):
-        await rig.store.orphans("worker", exclusive=exclusive)
+        await rig.store.claim("worker", slot=slot)
+    await rig.store.take_over("worker", await rig.store.held_by_others("worker"))
     await rig.store.sessions_to_end(10)
     await rig.store.sessions_with_pending_steps(10)
     await rig.store.dead_letters(10)

@@ -42,7 +42,7 @@ async def test_turns_of_a_session_run_one_after_the_other_in_the_order_of_their_
     ran: list[str] = []
     for _ in posted:
         fence = (await rig.claim()).fence
-        assert await rig.store.claim("other", lease_ttl_ms=1, slot=True) is None
+        assert await rig.store.claim("other", slot=True) is None
         ran.append(fence.turn_id)
         await rig.store.end(fence, UNPAID)
 
@@ -57,7 +57,7 @@ async def test_the_oldest_front_is_claimed_first(rig: Rig) -> None:
     claimed = [(await rig.claim()).turn.id for _ in range(3)]
 
     assert claimed == posted[:3]
-    assert await rig.store.claim("worker", lease_ttl_ms=1, slot=True) is None
+    assert await rig.store.claim("worker", slot=True) is None
 
 
 @with_store
@@ -135,10 +135,10 @@ async def test_a_session_that_is_not_there_takes_no_turn(rig: Rig) -> None:
 async def test_a_worker_without_a_slot_gets_only_what_cannot_be_paid(rig: Rig) -> None:
     for budget in (None, Budget(max_total_tokens=256), Budget(max_model_calls=1)):
         await rig.post((await rig.session()).id, budget=budget)
-    assert await rig.store.claim("worker", lease_ttl_ms=1, slot=False) is None
+    assert await rig.store.claim("worker", slot=False) is None
     poor = await rig.post((await rig.session(budget=Budget(max_output_tokens=255))).id)
 
-    claim = await rig.store.claim("worker", lease_ttl_ms=1, slot=False)
+    claim = await rig.store.claim("worker", slot=False)
 
     assert claim is not None
     assert claim.turn.id == poor.id

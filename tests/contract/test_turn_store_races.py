@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from tests.contract.store_rig import ANSWER, BY_APP, LEASE_MS, LOST, UNPAID, Rig, open_store, with_store
+from tests.contract.store_rig import ANSWER, BY_APP, LOST, UNPAID, Rig, open_store, with_store
 
 from turnkeeper.turns.model import Fence
 from turnkeeper.turns.ports import IdempotencyKeyReused, StaleFence
@@ -78,11 +78,7 @@ async def test_no_turn_is_claimed_twice_and_no_session_has_two_owners(one: Rig, 
         for _ in range(2):
             await one.post(session.id)
 
-    claims = [
-        rig.store.claim(f"worker {number}", lease_ttl_ms=LEASE_MS, slot=True)
-        for rig in (one, other)
-        for number in range(4)
-    ]
+    claims = [rig.store.claim(f"worker {number}", slot=True) for rig in (one, other) for number in range(4)]
     found = [claim for claim in await asyncio.gather(*claims) if claim is not None]
 
     assert len({claim.turn.id for claim in found}) == len(found) == 4
@@ -111,7 +107,7 @@ async def test_a_cancel_and_a_claim_at_the_same_time_leave_one_truth(one: Rig, o
     turns = [await one.post((await one.session()).id) for _ in range(6)]
 
     cancels = [one.store.cancel_turn(turn.id, mode="graceful", by=BY_APP) for turn in turns]
-    claims = [other.store.claim("worker", lease_ttl_ms=LEASE_MS, slot=True) for _ in turns]
+    claims = [other.store.claim("worker", slot=True) for _ in turns]
     found, _ = await asyncio.gather(asyncio.gather(*claims), asyncio.gather(*cancels))
 
     claimed = {claim.turn.id for claim in found if claim is not None}
@@ -124,7 +120,7 @@ async def test_a_cancel_and_a_claim_at_the_same_time_leave_one_truth(one: Rig, o
 async def work(rig: Rig, owner: str, ran: list[Fence]) -> None:
     """A worker that ends whatever it is given, until there is nothing left."""
     while True:
-        claim = await rig.store.claim(owner, lease_ttl_ms=LEASE_MS, slot=True)
+        claim = await rig.store.claim(owner, slot=True)
         if claim is None:
             return
         with suppress(StaleFence):

@@ -73,7 +73,7 @@ class Api:
 
     async def started(self) -> Claim:
         """The next turn, claimed and running."""
-        claim = await self.store.claim("worker", lease_ttl_ms=LEASE_MS, slot=True)
+        claim = await self.store.claim("worker", slot=True)
         assert claim is not None
         turn_id = claim.turn.id
         starting = turn_starting(turn_id=turn_id, queue_ms=1, try_number=1, sandbox_kind="none")

@@ -5,10 +5,9 @@ with an old fence changes nothing.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, insert, select, update
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.envelope import Event, NewEvent
@@ -20,41 +19,48 @@ from turnkeeper.store.rows import to_fence, to_json
 from turnkeeper.store.tables import IS_CLAIMABLE, sessions, submissions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening, IllegalTransition, Transition, transition
-from turnkeeper.turns.model import Claim, Ending, Fence, Submission, Turn
+from turnkeeper.turns.model import Claim, Ending, Fence, Hold, Submission, Turn
 
 CLAIM_CANDIDATES: Final = 8
-MAX_TAKEN_OVER: Final = 100
+MAX_HELD: Final = 1_000
 
 
-def claim(tx: Tx, owner: str, *, lease_ttl_ms: int, slot: bool) -> Claim | None:
+def claim(tx: Tx, owner: str, *, slot: bool) -> Claim | None:
     """The oldest front that nobody owns; without a `slot` only one that cannot be paid."""
     for turn_id, session_id in tx.conn.execute(_fronts(slot=slot)).all():
         # Another worker may have been faster; the lock tells.
         lock_session(tx, session_id)
         free = and_(turns.c.id == turn_id, IS_CLAIMABLE)
-        row = _take(tx, owner, lease_ttl_ms, free)
+        row = _take(tx, owner, free)
         if row is not None:
             return _claimed(tx, row)
     return None
 
 
-def orphans(tx: Tx, owner: str, *, exclusive: bool, lease_ttl_ms: int) -> tuple[Claim, ...]:
-    """Turns whose lease is over, or with `exclusive` anybody else's, now `owner`'s."""
-    lost = turns.c.lease_expires_at <= tx.now
-    gone = or_(lost, turns.c.owner != owner) if exclusive else lost
-    query = select(turns.c.id, turns.c.session_id).where(turns.c.owner.is_not(None), gone).order_by(turns.c.id)
+def held_by_others(conn: Connection, owner: str) -> tuple[Hold, ...]:
+    """The turns that somebody else holds, oldest first, at most `MAX_HELD`."""
+    query = select(turns).where(turns.c.owner.is_not(None), turns.c.owner != owner).order_by(turns.c.id)
+    return tuple(Hold(to_fence(row), row["beats"]) for row in conn.execute(query.limit(MAX_HELD)).mappings())
+
+
+def take_over(tx: Tx, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
+    """Those of the turns that are still held as they were seen, now `owner`'s."""
     taken: list[Claim] = []
-    for turn_id, session_id in tx.conn.execute(query.limit(MAX_TAKEN_OVER)).all():
-        lock_session(tx, session_id)
-        row = _take(tx, owner, lease_ttl_ms, and_(turns.c.id == turn_id, turns.c.owner.is_not(None), gone))
+    # In one order, so that two who take over the same turns do not wait for each other.
+    for hold in sorted(holds, key=lambda hold: hold.fence.session_id):
+        fence = hold.fence
+        lock_session(tx, fence.session_id)
+        as_seen = (turns.c.owner == fence.owner, turns.c.fence == fence.number, turns.c.beats == hold.beats)
+        row = _take(tx, owner, and_(turns.c.id == fence.turn_id, *as_seen))
         if row is not None:
             taken.append(_claimed(tx, row))
+            tx.topics.add(fence.session_id)
     return tuple(taken)
 
 
-def renew(tx: Tx, fence: Fence, *, lease_ttl_ms: int) -> Turn:
-    """Extends the lease. Raises `StaleFence`."""
-    change_fenced(tx, fence, {"lease_expires_at": tx.now + timedelta(milliseconds=lease_ttl_ms)})
+def renew(tx: Tx, fence: Fence) -> Turn:
+    """Moves the lease. Raises `StaleFence`."""
+    change_fenced(tx, fence, {"beats": turns.c.beats + 1, "beat_at": tx.now})
     return load_turn(tx.conn, fence.turn_id, tx.now)
 
 
@@ -64,7 +70,7 @@ def release(tx: Tx, fence: Fence) -> None:
     turn = fenced_turn(tx, fence)
     # Only what may still be dispatched may wait again.
     transition(turn.status, Happening.DISPATCHED)
-    change_fenced(tx, fence, {"owner": None, "lease_expires_at": None})
+    change_fenced(tx, fence, {"owner": None, "beat_at": None})
     tx.topics.add(QUEUE_TOPIC)
 
 
@@ -148,9 +154,8 @@ def _fronts(*, slot: bool) -> Select[str, str]:
     return query.order_by(turns.c.front_at, turns.c.id).limit(CLAIM_CANDIDATES)
 
 
-def _take(tx: Tx, owner: str, lease_ttl_ms: int, where: ColumnElement[bool]) -> RowMapping | None:
-    expires = tx.now + timedelta(milliseconds=lease_ttl_ms)
-    values = {"owner": owner, "fence": turns.c.fence + 1, "lease_expires_at": expires}
+def _take(tx: Tx, owner: str, where: ColumnElement[bool]) -> RowMapping | None:
+    values = {"owner": owner, "fence": turns.c.fence + 1, "beats": turns.c.beats + 1, "beat_at": tx.now}
     return tx.conn.execute(update(turns).where(where).values(values).returning(turns)).mappings().one_or_none()
 
 

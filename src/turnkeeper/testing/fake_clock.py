@@ -32,6 +32,10 @@ class FakeClock:
         """Milliseconds since this clock was made."""
         return self._monotonic_ms
 
+    def jump(self, delay_ms: int) -> None:
+        """Somebody sets the wall clock, forward or back; monotonic time goes on as it was."""
+        self._now += timedelta(milliseconds=delay_ms)
+
     def advance(self, delay_ms: int) -> None:
         """Moves both times forward and wakes every sleeper whose time has come."""
         if delay_ms < 0:

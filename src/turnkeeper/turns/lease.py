@@ -69,7 +69,11 @@ class Lease:
 
     async def _look(self, renewed_ms: int) -> int:
         """Reads the row, and renews when that is due; when the lease was last renewed."""
-        self._notice(await self._store.turn(self.fence.turn_id))
+        async with self._renewing:
+            turn = await self._store.turn(self.fence.turn_id)
+            if turn.fence != self.fence.number:
+                raise StaleFence(f"{turn.id} is no longer this owner's")
+        self._notice(turn)
         begun_ms = self._clock.monotonic_ms()
         if begun_ms - renewed_ms < self._ttl_ms // RENEWALS_PER_TTL:
             return renewed_ms
@@ -84,7 +88,7 @@ class Lease:
 
     async def _renewed(self) -> Turn:
         async with self._renewing:
-            return await self._store.renew(self.fence, lease_ttl_ms=self._ttl_ms)
+            return await self._store.renew(self.fence)
 
     def _notice(self, turn: Turn) -> None:
         self.turn = turn

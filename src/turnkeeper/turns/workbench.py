@@ -1,7 +1,7 @@
 """What a worker works with: its parts, handed in, and the limits it keeps."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnkeeper.clock import Clock
@@ -12,6 +12,7 @@ from turnkeeper.turns.governor import Governor
 from turnkeeper.turns.model import ModelChoice
 from turnkeeper.turns.ports import TurnStore, Wakeups
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.takeover import Liveness, NoLiveness
 from turnkeeper.turns.timing import Waiter
 
 
@@ -27,7 +28,7 @@ class WorkerSettings:
     unpaid_slots: int = 4
     lease_ttl_ms: int = 30_000
     poll_ms: int = 1_000
-    reap_ms: int = 5_000
+    reap_ms: int = 300
     drain_ms: int = 30_000
     cancel_grace_ms: int = 10_000
     budget_grace_ms: int = 10_000
@@ -52,8 +53,8 @@ class Workbench:
     """The parts of a worker. `owner` names it in leases and is never used by two processes.
 
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
-    a model in mode `native` is given no tools. `exclusive` says that no other worker uses this store, so that
-    every turn that has an owner at start-up has lost it.
+    a model in mode `native` is given no tools. `liveness` tells of other workers' ends sooner than
+    their leases.
     """
 
     owner: str
@@ -70,4 +71,4 @@ class Workbench:
     tools: Mapping[str, ToolSpec]
     output_mode_of: Callable[[ModelChoice], OutputMode]
     settings: WorkerSettings
-    exclusive: bool = False
+    liveness: Liveness = field(default_factory=NoLiveness)

@@ -21,6 +21,7 @@ from turnkeeper.turns.model import Claim, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence
 from turnkeeper.turns.recovery import finish_fault, finish_orphan
+from turnkeeper.turns.takeover import LeaseWatch
 from turnkeeper.turns.timing import news_of, stop_task
 from turnkeeper.turns.workbench import Workbench
 
@@ -53,6 +54,7 @@ class Worker:
         self._draining = asyncio.Event()
         self._stirred = asyncio.Event()
         settings = bench.settings
+        self._leases = LeaseWatch(settings.lease_ttl_ms)
         self._chores = (
             _Chore("end_sessions", self._outbox.end_sessions, settings.poll_ms),
             _Chore("deliver", self._outbox.deliver, settings.poll_ms),
@@ -66,7 +68,7 @@ class Worker:
 
     async def run(self) -> None:
         """Works until `drain` is called or it is canceled; either way no turn of it has a box afterwards."""
-        await self._contained("take_over", self._take_over(exclusive=self._bench.exclusive))
+        await self._contained("take_over", self._take_over())
         chores = [asyncio.create_task(self._repeat(chore)) for chore in self._chores]
         try:
             await self._claims()
@@ -96,15 +98,20 @@ class Worker:
         slot = len(self._turns) < settings.slots
         if not slot and len(self._unpaid) >= settings.unpaid_slots:
             return False
-        claim = await self._bench.store.claim(self._bench.owner, lease_ttl_ms=settings.lease_ttl_ms, slot=slot)
+        claim = await self._bench.store.claim(self._bench.owner, slot=slot)
         if claim is None:
             return False
         self._spawn(claim, self._turns if slot else self._unpaid)
         return True
 
-    async def _take_over(self, *, exclusive: bool = False) -> None:
-        ttl_ms = self._bench.settings.lease_ttl_ms
-        for claim in await self._bench.store.orphans(self._bench.owner, exclusive=exclusive, lease_ttl_ms=ttl_ms):
+    async def _take_over(self) -> None:
+        bench = self._bench
+        holds = await bench.store.held_by_others(bench.owner)
+        gone = await bench.liveness.gone({hold.fence.owner for hold in holds})
+        lapsed = self._leases.lapsed(holds, gone, bench.clock.monotonic_ms())
+        if not lapsed:
+            return
+        for claim in await bench.store.take_over(bench.owner, lapsed):
             _log.warning("turn_taken_over", turn_id=claim.turn.id, status=claim.turn.status)
             self._spawn(claim, self._turns)
 

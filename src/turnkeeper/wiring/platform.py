@@ -7,10 +7,13 @@ no rule of its own.
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+from sqlalchemy import make_url
 
 from turnkeeper.api.app import build_api
 from turnkeeper.api.deps import ApiDeps, ApiSettings, Readiness
@@ -23,9 +26,11 @@ from turnkeeper.sandbox.gateway import ModelGateway
 from turnkeeper.sandbox.providers import TUNABLE_PARAMETERS
 from turnkeeper.sandbox.tools import TOOLS
 from turnkeeper.settings import Settings
+from turnkeeper.store.dialects.sqlite_workers import WorkerFiles
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.schema_check import ProcessSchemaChecker
+from turnkeeper.turns.takeover import Liveness, NoLiveness
 from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.turns.wakeups import LocalWakeups
 from turnkeeper.turns.workbench import Workbench, WorkerSettings
@@ -68,9 +73,10 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
         gateway = ModelGateway(clock=base.clock)
         stack.push_async_callback(gateway.close)
         sources = provider_sources(stack, base.settings.providers, configuration.provider_secrets)
+        owner = f"{socket.gethostname()}:{os.getpid()}:{base.ids.uuid()}"
         bench = Workbench(
-            owner=f"{socket.gethostname()}:{os.getpid()}:{base.ids.uuid()}",
-            exclusive=base.settings.store.url is None,
+            owner=owner,
+            liveness=stack.enter_context(working_as(owner, store_url(base.settings, folder))),
             store=store,
             governor=make_governor(base, store, side),
             boxes=WorkerBoxes(driver),
@@ -124,6 +130,18 @@ async def _working(worker: Worker) -> AsyncGenerator[None, None]:
     finally:
         worker.drain()
         await running
+
+
+@contextmanager
+def working_as(owner: str, url: str) -> Generator[Liveness]:
+    """This process is the worker `owner` until the end of the block; who can tell of the others' ends."""
+    database = make_url(url)
+    if database.drivername != "sqlite":
+        yield NoLiveness()
+        return
+    files = WorkerFiles(Path(str(database.database)))
+    with files.hold(owner):
+        yield files
 
 
 def _worker_settings(settings: Settings) -> WorkerSettings:

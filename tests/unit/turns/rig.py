@@ -1,7 +1,7 @@
 """A worker on a real SQLite store, with a Guardian and boxes that do as they are told."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +33,13 @@ DEADLINE_S: Final = 20
 SETTINGS: Final = WorkerSettings(poll_ms=200, reap_ms=200, cancel_grace_ms=200, budget_grace_ms=200)
 IMPATIENT: Final = GovernorSettings(decision_timeout_ms=150, first_backoff_ms=5, max_backoff_ms=20)
 BY_USER: Final = CanceledBy("user", "somebody")
+
+
+class AllGone:
+    """Everybody else has ended."""
+
+    async def gone(self, owners: Collection[str]) -> frozenset[str]:
+        return frozenset(owners)
 
 
 class LocalChecker:
@@ -74,7 +81,7 @@ class Rig:
 
     def again(self) -> Worker:
         """Another worker on the same store, as after a restart."""
-        self.bench = replace(self.bench, owner=f"{self.bench.owner}+", exclusive=True)
+        self.bench = replace(self.bench, owner=f"{self.bench.owner}+", liveness=AllGone())
         self.worker = Worker(self.bench)
         return self.worker
 

@@ -232,7 +232,7 @@ def test_a_cancel_at_the_front_ends_the_turn_before_anything_is_asked(tmp_path: 
     async def main() -> None:
         async with rig(tmp_path, start=False) as made:
             turn_id = await made.post(await made.session())
-            claim = await made.store.claim("gone", lease_ttl_ms=1, slot=True)
+            claim = await made.store.claim("gone", slot=True)
             assert claim is not None
             await made.store.cancel_turn(turn_id, mode="graceful", by=BY_USER)
             made.again()

@@ -75,7 +75,7 @@ async def table(tmp_path: Path, *, shows_recorded: bool = True) -> AsyncGenerato
             foreign = Governor(made.store, exchange, clock=clock, waiter=clock, settings=SETTINGS)
             object.__setattr__(made.bench, "governor", foreign)
         await made.post(await made.session())
-        claim = await made.store.claim("wrk", lease_ttl_ms=10_000_000, slot=True)
+        claim = await made.store.claim("wrk", slot=True)
         assert claim is not None
         yield Table(made, claim, clock, Party(claim.session.id, claim.agent.id))
 

@@ -180,7 +180,7 @@ def test_a_front_that_was_left_half_way_is_walked_on_without_asking_twice(tmp_pa
     async def main() -> None:
         async with rig(tmp_path, start=False) as made:
             turn_id = await made.post(session := await made.session())
-            claim = await made.store.claim("gone", lease_ttl_ms=1, slot=True)
+            claim = await made.store.claim("gone", slot=True)
             assert claim is not None
             step = NewStep(made.bench.ids.uuid(), payloads.AGENT_TRIGGER, payloads.agent_trigger(), False, turn_id)
             await made.store.ask_step(session.id, step, claim.fence, ())
@@ -198,7 +198,7 @@ def test_a_worker_that_lost_its_lease_lets_go_of_its_boxes(tmp_path: Path) -> No
     async def main() -> None:
         async with rig(tmp_path, script(ignores), settings=replace(SETTINGS, lease_ttl_ms=600)) as made:
             turn = await running(made)
-            (taken,) = await made.store.orphans("another", exclusive=True)
+            (taken,) = await made.store.take_over("another", await made.store.held_by_others("another"))
             async with asyncio.timeout(20):
                 await made.sandbox.loop_boxes[0].gone.wait()
             assert taken.turn.id == turn.id

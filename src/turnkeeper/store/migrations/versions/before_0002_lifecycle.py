@@ -49,6 +49,8 @@ def _change_turns() -> None:
     with op.batch_alter_table("turns") as turns:
         for name in _known_checks():
             turns.drop_constraint(name, type_="check")
+        # A lease was told by a time; now it is told by a beat that moves. Turns keep their owner and are taken over.
+        turns.drop_column("lease_expires_at")
         turns.add_column(sa.Column("beats", sa.BigInteger(), server_default="0", nullable=False))
         turns.add_column(sa.Column("beat_at", sa.BigInteger(), nullable=True))
         turns.add_column(sa.Column("api_key_id", sa.Text(), nullable=True))
