@@ -25,6 +25,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns import payloads
 from turnkeeper.turns.exchange import ALREADY_GREETED, Exchange, Party
 from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer
+from turnkeeper.turns.pausing import NewPause
 from turnkeeper.turns.payloads import GATING_METHODS, OUTBOX_METHODS, TURN_END, TURN_START
 from turnkeeper.turns.ports import NotFound, TurnStore
 from turnkeeper.turns.rulings import (
@@ -47,6 +48,7 @@ MAX_RESIGNED_REPEATS: Final = 2
 """How often a refused repeat is sent again with a new nonce. A wire may double that one as well."""
 
 EventsFor: TypeAlias = Callable[[Ruling], Sequence[NewEvent]]
+PauseFor: TypeAlias = Callable[[Ruling], NewPause | None]
 
 _log = structlog.get_logger(__name__)
 
@@ -74,6 +76,7 @@ class _Question:
     fence: Fence | None
     events: Sequence[NewEvent]
     events_for: EventsFor
+    pause_for: PauseFor
 
     @property
     def request_id(self) -> str:
@@ -83,6 +86,11 @@ class _Question:
 def no_events(_: Ruling) -> Sequence[NewEvent]:
     """For a step whose ruling is nobody's news."""
     return ()
+
+
+def no_pause(_: Ruling) -> NewPause | None:
+    """For a step that no ruling makes wait."""
+    return None
 
 
 class Governor:
@@ -114,13 +122,15 @@ class Governor:
         *,
         events: Sequence[NewEvent] = (),
         events_for: EventsFor = no_events,
+        pause_for: PauseFor = no_pause,
         known: Step | None = None,
     ) -> Ruling:
         """Whether the step may go on.
 
-        `events` are written with the step before it is sent, those of `events_for` with its answer. `known` is the
-        step's row where an earlier owner of the turn already wrote one: what it says is used, and it is never asked
-        again under another id. Raises `StaleFence`.
+        `events` are written with the step before it is sent, those of `events_for` with its answer, and with it the
+        pause of `pause_for` where the ruling makes the turn wait. `known` is the step's row where an earlier owner of
+        the turn already wrote one: what it says is used, and it is never asked again under another id. Raises
+        `StaleFence`.
         """
         async with self._alone(party.session_id):
             before = self._before_sending(party, step)
@@ -128,7 +138,7 @@ class Governor:
                 return await self._unsent(before, step, fence, [*events], events_for)
             if known is not None and known.state != "pending":
                 return self._known(known)
-            return await self._decided(party, _Question(step, known, fence, events, events_for))
+            return await self._decided(party, _Question(step, known, fence, events, events_for, pause_for))
 
     async def deliver(self, session_id: str) -> bool:
         """One round of a session's outbox: whether nothing is left in it.
@@ -192,7 +202,9 @@ class Governor:
             return await self._doubtful(question, ruling, since, ())
         ruling = under_posture(ruling_of(answer, request_id=asked.request_id), self._settings.on_decision_failure)
         events = [*question.events_for(ruling), *_proceeded(ruling, step)]
-        await self._store.answer_step(party.session_id, asked.request_id, answer, question.fence, events)
+        await self._store.answer_step(
+            party.session_id, asked.request_id, answer, question.fence, events, pause=question.pause_for(ruling)
+        )
         if step.turn_id is not None:
             self._remember_quiet(party.session_id, step.turn_id)
         return ruling

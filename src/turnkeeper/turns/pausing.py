@@ -22,6 +22,7 @@ from turnkeeper.turns.approvals import (
 )
 
 PauseReason: TypeAlias = Literal["approval", "deferral", "client_tool"]
+QuestionReason: TypeAlias = Literal["approval", "deferral"]
 PauseState: TypeAlias = Literal["waiting", "resolved", "over"]
 PauseOutcome: TypeAlias = Literal["approved", "denied", "expired", "answered", "canceled"]
 

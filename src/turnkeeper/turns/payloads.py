@@ -49,6 +49,7 @@ TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
     "list_files": "filesystem.list",
 }
 
+Trigger: TypeAlias = Literal["user_message", "auto_continuation"]
 ExitStatus: TypeAlias = Literal["success", "failure", "timeout", "blocked"]
 
 
@@ -76,9 +77,9 @@ def agent_trigger() -> str:
     return _text({"trigger_type": "user_message", "trigger_source": {"type": "api"}})
 
 
-def turn_start(turn_id: str) -> str:
-    """A turn reached the front of its queue."""
-    return _text({"turn_id": turn_id, "triggered_by": "user_message"})
+def turn_start(turn_id: str, *, triggered_by: Trigger = "user_message") -> str:
+    """A turn reached the front of its queue, or goes on after a deferral or a lost attempt."""
+    return _text({"turn_id": turn_id, "triggered_by": triggered_by})
 
 
 def user_message(text: str) -> str:

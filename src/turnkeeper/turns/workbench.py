@@ -10,6 +10,7 @@ from turnkeeper.sandbox.protocol import OutputMode, ToolSpec
 from turnkeeper.turns.box_ports import Boxes, Gateway
 from turnkeeper.turns.governor import Governor
 from turnkeeper.turns.model import ModelChoice
+from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import TurnStore, Wakeups
 from turnkeeper.turns.schema_check import SchemaChecker
 from turnkeeper.turns.takeover import Liveness, NoLiveness
@@ -21,7 +22,8 @@ class WorkerSettings:
     """Limits of one worker. `slots` is how many turns run at a time.
 
     `unpaid_slots` are for heads of queues that need no sandbox because their budget is gone; they never wait for a
-    runner (contract 7).
+    runner (contract 7). `pause_warm_ms` is how long the boxes of a turn that waits are kept, `pause_expiry_ms` how long
+    it may wait where its agent says nothing.
     """
 
     slots: int = 2
@@ -32,6 +34,8 @@ class WorkerSettings:
     drain_ms: int = 30_000
     cancel_grace_ms: int = 10_000
     budget_grace_ms: int = 10_000
+    pause_warm_ms: int = 2_000
+    pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
     start_timeout_ms: int = 60_000
     tool_timeout_ms: int = 120_000
     max_model_calls: int = 50
