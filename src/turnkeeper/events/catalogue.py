@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 import orjson
 
 from turnkeeper.clock import render_time
+from turnkeeper.events.administration import ADMINISTRATION_TYPES
 from turnkeeper.events.envelope import EventSource, NewEvent
 from turnkeeper.events.pauses import PAUSE_TYPES
 
@@ -25,6 +26,7 @@ EVENT_TYPES: Final = (
     "turn.queued",
     "turn.starting",
     "turn.started",
+    "turn.retrying",
     *PAUSE_TYPES,
     "turn.cancel_requested",
     "turn.result_submitted",
@@ -45,6 +47,7 @@ EVENT_TYPES: Final = (
     "guardian.unavailable",
     "guardian.proceeded",
     "guardian.dead_letter",
+    *ADMINISTRATION_TYPES,
 )
 
 MAX_SUBMISSION_ERRORS: Final = 20
@@ -133,6 +136,18 @@ def turn_started(*, turn_id: str, attempt: int, sandbox_id: str, start_ms: int, 
     return _event("turn.started", data, source="sandbox", attempt=attempt)
 
 
+def turn_retrying(*, turn_id: str, failed_attempt: int, delay_ms: int) -> NewEvent:
+    """An attempt was lost with its sandbox; the next one begins after `delay_ms` at the earliest."""
+    data: dict[str, object] = {
+        "turn_id": turn_id,
+        "status": "starting",
+        "failed_attempt": failed_attempt,
+        "reason": "sandbox_lost",
+        "delay_ms": delay_ms,
+    }
+    return _event("turn.retrying", data, attempt=failed_attempt)
+
+
 def turn_cancel_requested(
     *, turn_id: str, mode: str, canceled_by: Mapping[str, str | None], deadline: datetime, attempt: int | None
 ) -> NewEvent:
@@ -206,13 +221,14 @@ def tool_requested(
     input_json: str,
     input_hash: str,
     truncated: bool = False,
+    kind: Literal["builtin", "client"] = "builtin",
 ) -> NewEvent:
     """The agent wants to call a tool. With `truncated` the input is a string holding the beginning of its text."""
     data: dict[str, object] = {
         "turn_id": turn_id,
         "tool_call_id": tool_call_id,
         "name": name,
-        "kind": "builtin",
+        "kind": kind,
         "server": None,
         "input": orjson.Fragment(input_json),
         "input_hash": input_hash,

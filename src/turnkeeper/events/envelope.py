@@ -43,8 +43,20 @@ class Event:
     data: str
 
 
-def render_event(event: Event) -> bytes:
-    """The envelope as one line of JSON, keys in the contract's order."""
+@dataclass(frozen=True, slots=True)
+class ProjectEvent:
+    """A stored event outside of every session; it has no sequence. All of them come from the platform."""
+
+    id: str
+    type: str
+    created_at: datetime
+    project_id: str
+    data: str
+
+
+def render_event(event: Event | ProjectEvent, *, data_url: str | None = None) -> bytes:
+    """The envelope as one line of JSON, keys in the contract's order; with a `data_url` in place of the data."""
+    of_session = event if isinstance(event, Event) else None
     return orjson.dumps(
         {
             "id": event.id,
@@ -52,14 +64,14 @@ def render_event(event: Event) -> bytes:
             "type": event.type,
             "api_version": API_VERSION,
             "created_at": render_time(event.created_at),
-            "source": event.source,
+            "source": "platform" if of_session is None else of_session.source,
             "project_id": event.project_id,
-            "session_id": event.session_id,
-            "turn_id": event.turn_id,
-            "sequence": event.sequence,
-            "attempt": event.attempt,
+            "session_id": None if of_session is None else of_session.session_id,
+            "turn_id": None if of_session is None else of_session.turn_id,
+            "sequence": None if of_session is None else of_session.sequence,
+            "attempt": None if of_session is None else of_session.attempt,
             "thread_id": None,
-            "data": orjson.Fragment(event.data),
-            "data_url": None,
+            "data": orjson.Fragment(event.data) if data_url is None else None,
+            "data_url": data_url,
         }
     )

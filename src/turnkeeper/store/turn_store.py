@@ -14,12 +14,13 @@ from sqlalchemy.exc import IntegrityError
 from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
-from turnkeeper.store import agents, events, leases, ledger, loading, pauses, sessions, steps, turns, tx
+from turnkeeper.store import agents, attempts, events, leases, ledger, loading, pauses, sessions, steps, turns, tx
 from turnkeeper.store.admin import prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
+from turnkeeper.store.webhook_store import SqlWebhookStore
 from turnkeeper.turns.budgets import Shortfall
 from turnkeeper.turns.model import (
     Agent,
@@ -87,6 +88,10 @@ class SqlTurnStore(SqlPauses, TurnStore):
             await database.close()
             raise
         return cls(database, clock, ids, wakeups, limits or StoreLimits())
+
+    def webhooks(self) -> SqlWebhookStore:
+        """Webhooks in the same database, for as long as this store is open."""
+        return SqlWebhookStore(self._read, self._write)
 
     async def close(self) -> None:
         """Waits for running transactions and closes every connection."""
@@ -183,11 +188,16 @@ class SqlTurnStore(SqlPauses, TurnStore):
     async def starting(self, fence: Fence, events: Sequence[NewEvent]) -> Turn:
         return await self._write(lambda tx: leases.starting(tx, fence, events))
 
-    async def started(self, fence: Fence, events: Sequence[NewEvent]) -> Turn:
-        return await self._write(lambda tx: leases.started(tx, fence, events))
+    async def started(self, fence: Fence, events: Sequence[NewEvent], *, resumed: bool = False) -> Turn:
+        return await self._write(lambda tx: leases.started(tx, fence, events, resumed=resumed))
 
     async def retry_start(self, fence: Fence) -> Turn:
         return await self._write(lambda tx: leases.retry_start(tx, fence))
+
+    async def retry(self, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
+        return await self._write(
+            lambda tx: attempts.retry(tx, fence, delay_ms=delay_ms, active_ms=active_ms, events=events)
+        )
 
     async def record(self, fence: Fence, events: Sequence[NewEvent]) -> tuple[Event, ...]:
         return await self._write(lambda transaction: tx.write_turn(transaction, fence, None, events))
@@ -259,8 +269,8 @@ class SqlTurnStore(SqlPauses, TurnStore):
     async def close_ended(self, session_id: str, reason: SessionReason, end_step: NewStep | None) -> None:
         await self._write(lambda tx: sessions.close_ended(tx, session_id, reason, end_step))
 
-    async def history(self, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
-        return await self._read(lambda conn: events.history(conn, session_id, before_seq=before_seq, limit=limit))
+    async def history(self, session_id: str, *, without: str | None, limit: int) -> tuple[Event, ...]:
+        return await self._read(lambda conn: events.history(conn, session_id, without=without, limit=limit))
 
     async def _read(self, body: Callable[[Connection], T]) -> T:
         return await self._database.read(body)

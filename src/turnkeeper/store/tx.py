@@ -20,6 +20,7 @@ from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource
+from turnkeeper.store.fanout import WEBHOOK_TOPIC, owe_deliveries, owed_of
 from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
 from turnkeeper.turns.model import PROJECT_ID, Fence
@@ -86,11 +87,14 @@ def _numbering(also: tuple[str, ...]) -> ReturningUpdate[int]:
 
 
 def store_events(tx: Tx, stored: Iterable[Event]) -> None:
-    """Inserts numbered events and remembers whom to tell."""
-    rows = [_row(event) for event in stored]
-    if not rows:
+    """Inserts numbered events with the webhook deliveries they owe, and remembers whom to tell."""
+    new = tuple(stored)
+    if not new:
         return
+    rows = [_row(event) for event in new]
     add(tx.conn, events, rows)
+    if owe_deliveries(tx.conn, tx.ids, tx.now, PROJECT_ID, [owed_of(event) for event in new]):
+        tx.topics.add(WEBHOOK_TOPIC)
     tx.topics.update(str(row["session_id"]) for row in rows)
 
 

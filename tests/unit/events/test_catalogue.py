@@ -7,7 +7,7 @@ import pytest
 from tests.unit.turns.samples import SESSION_ID, TURN_ID, a_cancel, a_failure, a_turn, an_ending
 from tests.unit.turns.test_usage import CALL
 
-from turnkeeper.events import catalogue
+from turnkeeper.events import administration, catalogue
 from turnkeeper.events.catalogue import EVENT_TYPES, MAX_SUBMISSION_ERRORS, event_schema_text
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.events.founding import USAGE_URI, schema_text
@@ -17,6 +17,7 @@ from turnkeeper.turns.usage import model_document, sum_usage, usage_document
 
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 SBX, MSG, TCL = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("sbx", "msg", "tcl"))
+WHE, WHD, EVT = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("whe", "whd", "evt"))
 AGENT = "agt_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 REQUEST = "01a22d15-b1da-60d6-a182-be3d96e05dfc"
 ERROR = {"instance_path": "/a", "schema_path": "/type", "keyword": "type", "message": "is not a string"}
@@ -130,6 +131,11 @@ EVENTS = [
     catalogue.guardian_unavailable(turn_id=None, hook="sessionEnd", since=AT),
     catalogue.guardian_proceeded(turn_id=TURN_ID, hook="turnStart", request_id=REQUEST),
     catalogue.guardian_dead_letter(turn_id=TURN_ID, hook="turnEnd", request_id=REQUEST, error_code=-32602, reason=None),
+    administration.webhook_endpoint_disabled(endpoint_id=WHE, reason="gone", failing_since=AT),
+    administration.webhook_endpoint_disabled(endpoint_id=WHE, reason="operator", failing_since=None),
+    administration.webhook_endpoint_test(endpoint_id=WHE),
+    administration.webhook_delivery_dead(delivery_id=WHD, endpoint_id=WHE, event_id=EVT, attempts=10, last_status=500),
+    administration.webhook_delivery_dead(delivery_id=WHD, endpoint_id=WHE, event_id=EVT, attempts=1, last_status=None),
 ]
 
 

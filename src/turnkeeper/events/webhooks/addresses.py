@@ -16,6 +16,8 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_SITE_LOCAL: Final = IPv6Network("fec0::/10")
+"""Given up by the standard and global to the standard library."""
 _LOW_32: Final = 0xFFFFFFFF
 
 
@@ -58,11 +60,10 @@ def check_address(address: Address, *, allowed: Sequence[Network]) -> None:
     if any(address in network for network in allowed):
         return
     inner = _inner(address)
-    if inner != address and any(inner in network for network in allowed):
+    if any(inner in network for network in allowed):
         return
-    for one in {address, inner}:
-        if not one.is_global or one.is_multicast or one.is_reserved:
-            raise AddressRefused(f"{address} is not a public address", hint="An operator may list its network.")
+    if not inner.is_global or inner.is_multicast or inner.is_reserved or inner in _SITE_LOCAL:
+        raise AddressRefused(f"{address} is not a public address", hint="An operator may list its network.")
 
 
 def pick_address(addresses: Sequence[str], *, allowed: Sequence[Network]) -> str:

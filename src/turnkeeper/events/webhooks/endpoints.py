@@ -19,6 +19,13 @@ MAX_URL_CHARACTERS: Final = 2_048
 MAX_DESCRIPTION_CHARACTERS: Final = 500
 MAX_OVERLAP_HOURS: Final = 72
 DEFAULT_OVERLAP_HOURS: Final = 24
+MAX_SHOWN_ATTEMPTS: Final = 50
+MAX_REPLAYED: Final = 10_000
+"""Deliveries that one replay sends once more."""
+MAX_PER_ENDPOINT: Final = 10
+"""Deliveries to one endpoint that are tried at one time."""
+MAX_BODY_BYTES: Final = 262_144
+"""The longest envelope that is sent whole; of a longer one the data is left out and `data_url` says where it is."""
 MAX_SECRETS: Final = 5
 """Secrets of one endpoint that sign at one time: the newest, and older ones until their overlap is over."""
 
@@ -44,6 +51,12 @@ class TooManySecrets(TurnkeeperError):
     """Older secrets of the endpoint are still in their overlap, and one more would be too many."""
 
     code = "too_many_secrets"
+
+
+class DeliveryPending(TurnkeeperError):
+    """The delivery is still being tried, so there is nothing to send once more."""
+
+    code = "delivery_pending"
 
 
 class DeliveryStatus(StrEnum):
@@ -135,9 +148,6 @@ class DeliveryView:
     url: str
     body: bytes
     attempts: tuple[Attempt, ...]
-
-
-MAX_SHOWN_ATTEMPTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class WebhookStore(Protocol):
         ...
 
     async def endpoint(self, endpoint_id: str) -> Endpoint:
-        """Raises `EndpointNotFound`."""
+        """Raises `NotFound`."""
         ...
 
     async def endpoints(self, page: Listed) -> tuple[tuple[Endpoint, ...], bool]:
@@ -67,37 +67,37 @@ class WebhookStore(Protocol):
         ...
 
     async def change_endpoint(self, endpoint_id: str, change: EndpointChange) -> Endpoint:
-        """Switching one on clears why it was off. Raises `EndpointNotFound`."""
+        """Switching one on clears why it was off. Raises `NotFound`."""
         ...
 
     async def delete_endpoint(self, endpoint_id: str) -> None:
-        """Nothing more is sent to it. Raises `EndpointNotFound`."""
+        """Nothing more is sent to it. Raises `NotFound`."""
         ...
 
     async def rotate_secret(self, endpoint_id: str, *, secret: str, overlap_hours: int) -> datetime | None:
-        """Until when the older secrets sign too. Raises `EndpointNotFound`, `TooManySecrets`."""
+        """Until when the older secrets sign too. Raises `NotFound`, `TooManySecrets`."""
         ...
 
     async def deliveries(
         self, endpoint_id: str, page: Listed, status: DeliveryStatus | None
     ) -> tuple[tuple[Delivery, ...], bool]:
-        """A page, and whether there is more. Raises `EndpointNotFound`."""
+        """A page, and whether there is more. Raises `NotFound`."""
         ...
 
     async def delivery(self, delivery_id: str) -> DeliveryView:
-        """Raises `DeliveryNotFound`."""
+        """Raises `NotFound`."""
         ...
 
     async def retry(self, delivery_id: str) -> Delivery:
-        """A new round for it, at once. Raises `DeliveryNotFound`, `DeliveryPending`."""
+        """A new round for it, at once. Raises `NotFound`, `DeliveryPending`."""
         ...
 
     async def replay(self, endpoint_id: str, wanted: Replay) -> int:
-        """How many get a new round, at most `MAX_REPLAYED`. Raises `EndpointNotFound`."""
+        """How many get a new round, at most `MAX_REPLAYED`. Raises `NotFound`."""
         ...
 
     async def send_test(self, endpoint_id: str) -> Delivery:
-        """A `webhook_endpoint.test` event for this endpoint alone. Raises `EndpointNotFound`."""
+        """A `webhook_endpoint.test` event for this endpoint alone. Raises `NotFound`."""
         ...
 
     async def claim_deliveries(self, owner: str, *, limit: int, lease_ms: int) -> tuple[Claimed, ...]:
@@ -106,10 +106,6 @@ class WebhookStore(Protocol):
 
     async def record_attempt(self, claimed: Claimed, attempt: Attempt, outcome: Outcome) -> bool:
         """What a try led to, with the events that follow. False when the delivery is no longer this owner's."""
-        ...
-
-    async def next_due(self) -> datetime | None:
-        """When the next waiting delivery is due."""
         ...
 
 

@@ -1,0 +1,47 @@
+"""Events outside of every session (contract 10.4): what happened to webhook endpoints and deliveries.
+
+Pure. They have no sequence and come from the platform.
+"""
+
+from datetime import datetime
+from typing import Final, Literal
+
+import orjson
+
+from turnkeeper.clock import render_time
+from turnkeeper.events.envelope import NewEvent
+
+ADMINISTRATION_TYPES: Final = ("webhook_endpoint.disabled", "webhook_endpoint.test", "webhook_delivery.dead")
+
+
+def webhook_endpoint_disabled(
+    *, endpoint_id: str, reason: Literal["gone", "failing", "operator"], failing_since: datetime | None
+) -> NewEvent:
+    """An endpoint gets nothing any more: it said that it is gone, took nothing for days, or was switched off."""
+    since = None if failing_since is None else render_time(failing_since)
+    return _event("webhook_endpoint.disabled", {"endpoint_id": endpoint_id, "reason": reason, "failing_since": since})
+
+
+def webhook_endpoint_test(*, endpoint_id: str) -> NewEvent:
+    """Somebody asked to see whether an endpoint can be reached."""
+    return _event("webhook_endpoint.test", {"endpoint_id": endpoint_id})
+
+
+def webhook_delivery_dead(
+    *, delivery_id: str, endpoint_id: str, event_id: str, attempts: int, last_status: int | None
+) -> NewEvent:
+    """A delivery was given up after its last try; it can be sent once more for as long as its event is kept."""
+    return _event(
+        "webhook_delivery.dead",
+        {
+            "delivery_id": delivery_id,
+            "endpoint_id": endpoint_id,
+            "event_id": event_id,
+            "attempts": attempts,
+            "last_status": last_status,
+        },
+    )
+
+
+def _event(event_type: str, data: dict[str, object]) -> NewEvent:
+    return NewEvent(event_type, "platform", orjson.dumps(data).decode())
