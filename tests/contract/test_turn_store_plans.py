@@ -67,7 +67,7 @@ async def what_an_app_reads(rig: Rig) -> None:
         await store.sessions(PageRequest(after=after))
     await store.events(session_id, after=0, limit=10)
     await store.events(session_id, after=0, limit=10, types=["turn.queued"], turn_id=turn.id)
-    await store.history(session_id, before_seq=9, limit=10)
+    await store.history(session_id, without="trn_0", limit=10)
     await store.steps(session_id, turn_id=turn.id)
     await store.pending_steps(session_id)
     await store.step_counts(session_id, turn.id)

@@ -149,7 +149,7 @@ async def test_memory_is_what_was_allowed_in_earlier_turns(rig: Rig) -> None:
     later = (await rig.claim()).fence
     await rig.store.record(later, [heard(second.id, "question 2")])
 
-    memory = await rig.store.history(fence.session_id, before_seq=second.seq, limit=100)
+    memory = await rig.store.history(fence.session_id, without=second.id, limit=100)
 
     assert told(memory) == TALK
     assert "answer 1" in memory[-1].data
@@ -163,9 +163,10 @@ async def test_memory_is_bounded_and_begins_with_a_question(rig: Rig) -> None:
     await rig.store.end((await rig.claim()).fence, UNPAID)
     third = await rig.post(fence.session_id)
 
-    assert told(await rig.store.history(fence.session_id, before_seq=third.seq, limit=6)) == TALK
-    assert told(await rig.store.history(fence.session_id, before_seq=third.seq, limit=4)) == ["message.completed"]
-    assert await rig.store.history(fence.session_id, before_seq=1, limit=9) == ()
+    assert told(await rig.store.history(fence.session_id, without=third.id, limit=6)) == TALK
+    assert told(await rig.store.history(fence.session_id, without=third.id, limit=4)) == ["message.completed"]
+    assert await rig.store.history(fence.session_id, without=fence.turn_id, limit=9) == ()
+    assert len(await rig.store.history(fence.session_id, without=None, limit=9)) == len(TALK)
 
 
 @with_store

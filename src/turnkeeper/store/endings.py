@@ -6,8 +6,9 @@ impossible even if this module were wrong.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Final
 
-from sqlalchemy import ColumnElement, update
+from sqlalchemy import ColumnElement, select, update
 
 from turnkeeper.events.catalogue import turn_ended
 from turnkeeper.events.envelope import Event, NewEvent
@@ -29,8 +30,15 @@ from turnkeeper.store.tx import (
 )
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import CanceledBy, Ending, Fence, StopReason, Turn, TurnStatus, Usage
-from turnkeeper.turns.results import render_terminal
+from turnkeeper.turns.results import SubmissionTally, render_terminal, unpublished
 from turnkeeper.turns.usage import render_usage
+
+_CANCELED_WHILE: Final = {
+    TurnStatus.QUEUED: Happening.CANCELED_IN_QUEUE,
+    TurnStatus.STARTING: Happening.CANCELED_WHILE_STARTING,
+    TurnStatus.PAUSED: Happening.CANCELED_WHILE_PAUSED,
+}
+"""A turn that runs is always somebody's."""
 
 
 def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence: Fence | None) -> Event:
@@ -60,20 +68,27 @@ def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence
 
 
 def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Event:
-    """Ends a turn that waits and that nobody has claimed (row 2). The session's row is locked."""
+    """Ends a turn that nobody holds (rows 2, 12 and 27). The session's row is locked."""
     ending = Ending(
-        happening=Happening.CANCELED_IN_QUEUE,
+        happening=_CANCELED_WHILE[turn.status],
         status=TurnStatus.CANCELED,
         stop_reason=reason,
         source="platform",
         text="",
         result_json=None,
-        result_error=None if turn.output_schema_json is None else "not_submitted",
-        duration_ms=0,
+        result_error=unpublished(turn, _tally(tx, turn.id)),
+        duration_ms=turn.active_ms,
         turn_outcome="interrupted" if window_is_open(tx.conn, turn.session_id, turn.id) else None,
         canceled_by=by,
     )
     return finish(tx, turn, ending, (), None)
+
+
+def _tally(tx: Tx, turn_id: str) -> SubmissionTally:
+    query = select(submissions.c.valid, submissions.c.value_json).where(submissions.c.turn_id == turn_id)
+    rows = tx.conn.execute(query.order_by(submissions.c.submission)).all()
+    valid = [value_json for was_valid, value_json in rows if was_valid]
+    return SubmissionTally(len(rows), valid[-1] if valid else None)
 
 
 def _store_ending(

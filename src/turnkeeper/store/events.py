@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Select, bindparam, select
 
 from turnkeeper.events.envelope import Event
 from turnkeeper.store.rows import to_event
-from turnkeeper.store.tables import events, turns
+from turnkeeper.store.tables import events
 from turnkeeper.turns.ports import NotFound
 
 MAX_EVENTS: Final = 10_000
@@ -50,19 +50,16 @@ def _events_after(*, types: bool, turn: bool) -> Select[Any]:
     return query.order_by(events.c.sequence).limit(bindparam("most"))
 
 
-def history(conn: Connection, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
-    """The last `limit` events of earlier turns that were allowed, oldest first, tool calls only as whole pairs.
+def history(conn: Connection, session_id: str, *, without: str | None, limit: int) -> tuple[Event, ...]:
+    """The last `limit` events that were allowed, oldest first, tool calls only as whole pairs.
 
-    Messages are stored after the Guardian allowed them, so that a stored message is an allowed one.
+    Messages are stored after the Guardian allowed them, so that a stored message is an allowed one; a turn that still
+    waits has none. Those of the turn `without` are left out.
     """
-    query = (
-        select(events)
-        .join(turns, turns.c.id == events.c.turn_id)
-        .where(events.c.session_id == session_id, turns.c.seq < before_seq, events.c.type.in_(_MEMORY))
-        .order_by(events.c.sequence.desc())
-        .limit(min(limit, MAX_EVENTS))
-    )
-    rows = conn.execute(query).mappings().all()
+    query = select(events).where(events.c.session_id == session_id, events.c.type.in_(_MEMORY))
+    if without is not None:
+        query = query.where(events.c.turn_id != without)
+    rows = conn.execute(query.order_by(events.c.sequence.desc()).limit(min(limit, MAX_EVENTS))).mappings().all()
     remembered = [to_event(row) for row in reversed(rows)]
     return tuple(_from_a_message(_whole([event for event in remembered if _is_memory(event)])))
 

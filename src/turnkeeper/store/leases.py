@@ -5,16 +5,19 @@ with an old fence changes nothing.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, insert, or_, select, update
 
+from turnkeeper.clock import epoch_ms
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.store.agents import agent_by_id
 from turnkeeper.store.endings import finish
 from turnkeeper.store.ledger import unpayable_front
 from turnkeeper.store.loading import load_session, load_turn
+from turnkeeper.store.pauses import end_pause
 from turnkeeper.store.rows import to_fence, to_json
 from turnkeeper.store.tables import IS_CLAIMABLE, sessions, submissions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
@@ -27,7 +30,7 @@ MAX_HELD: Final = 1_000
 
 def claim(tx: Tx, owner: str, *, slot: bool) -> Claim | None:
     """The oldest front that nobody owns; without a `slot` only one that cannot be paid."""
-    for turn_id, session_id in tx.conn.execute(_fronts(slot=slot)).all():
+    for turn_id, session_id in tx.conn.execute(_fronts(tx.now, slot=slot)).all():
         # Another worker may have been faster; the lock tells.
         lock_session(tx, session_id)
         free = and_(turns.c.id == turn_id, IS_CLAIMABLE)
@@ -79,9 +82,16 @@ def starting(tx: Tx, fence: Fence, events: Sequence[NewEvent]) -> Turn:
     return _move(tx, fence, Happening.DISPATCHED, {"tries": 1}, events)
 
 
-def started(tx: Tx, fence: Fence, events: Sequence[NewEvent]) -> Turn:
-    """Row 9: from here there is an attempt. Raises `StaleFence`, `IllegalTransition`."""
-    values: dict[str, object] = {"attempt": turns.c.attempt + 1, "started_at": tx.now}
+def started(tx: Tx, fence: Fence, events: Sequence[NewEvent], *, resumed: bool = False) -> Turn:
+    """Row 9: from here there is an attempt, or a paused one goes on. Raises `StaleFence`, `IllegalTransition`."""
+    if resumed:
+        lock_session(tx, fence.session_id)
+        end_pause(tx, fence.turn_id)
+    values: dict[str, object] = {
+        "attempt": turns.c.attempt + (0 if resumed else 1),
+        "started_at": func.coalesce(turns.c.started_at, epoch_ms(tx.now)),
+        "active_since": tx.now,
+    }
     return _move(tx, fence, Happening.STARTED, values, events)
 
 
@@ -137,18 +147,20 @@ def submissions_of(conn: Connection, turn_id: str) -> Sequence[RowMapping]:
 def _move(tx: Tx, fence: Fence, happening: Happening, values: dict[str, object], events: Sequence[NewEvent]) -> Turn:
     lock_session(tx, fence.session_id)
     row = transition(fenced_turn(tx, fence).status, happening)
-    _require_event(row, events)
+    require_event(row, events)
     write_turn(tx, fence, {**values, "status": row.next.value}, events)
     return load_turn(tx.conn, fence.turn_id, tx.now)
 
 
-def _require_event(row: Transition, events: Sequence[NewEvent]) -> None:
+def require_event(row: Transition, events: Sequence[NewEvent]) -> None:
+    """Raises `LocalProtocolError` where a row is written without its event."""
     if row.event_type not in {event.type for event in events}:
         raise LocalProtocolError(f"row {row.row} is written together with {row.event_type}")
 
 
-def _fronts(*, slot: bool) -> Select[str, str]:
-    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE)
+def _fronts(now: datetime, *, slot: bool) -> Select[str, str]:
+    due = or_(turns.c.run_after.is_(None), turns.c.run_after <= now)
+    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE, due)
     if not slot:
         query = query.join(sessions, sessions.c.id == turns.c.session_id).where(unpayable_front())
     return query.order_by(turns.c.front_at, turns.c.id).limit(CLAIM_CANDIDATES)

@@ -43,9 +43,7 @@ def _sessions() -> Select[Any]:
     active = select(turns.c.id).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
     depth = select(func.count()).where(turns.c.session_id == sessions.c.id, IS_QUEUED).scalar_subquery()
     held = select(turns.c.status).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
-    return select(
-        sessions, active.label("active_turn_id"), held.label("active_status"), depth.label("queue_depth")
-    )
+    return select(sessions, active.label("active_turn_id"), held.label("active_status"), depth.label("queue_depth"))
 
 
 # Built once: what costs in a query of this length is putting it together.
@@ -89,8 +87,8 @@ def list_turns(conn: Connection, page: PageRequest, session_id: str | None, now:
 
 
 def waiting_turns(conn: Connection, session_id: str, now: datetime) -> list[Turn]:
-    """Turns of a session that wait and that nobody has claimed, in their order."""
-    query = _TURNS.where(turns.c.session_id == session_id, IS_QUEUED, turns.c.owner.is_(None))
+    """Open turns of a session that nobody holds, in their order."""
+    query = _TURNS.where(turns.c.session_id == session_id, IS_QUEUED | IS_ACTIVE, turns.c.owner.is_(None))
     return _to_turns(conn, conn.execute(query.order_by(turns.c.rank, turns.c.seq)).mappings().all(), now)
 
 

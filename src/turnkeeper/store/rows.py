@@ -112,6 +112,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         start_by=row["start_by"],
         api_key_id=row["api_key_id"],
         active_ms=row["active_ms"],
+        active_since=row["active_since"],
     )
 
 

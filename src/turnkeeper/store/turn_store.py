@@ -199,6 +199,11 @@ class SqlTurnStore(SqlPauses, TurnStore):
             lambda tx: attempts.retry(tx, fence, delay_ms=delay_ms, active_ms=active_ms, events=events)
         )
 
+    async def retry(self, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
+        return await self._write(
+            lambda tx: attempts.retry(tx, fence, delay_ms=delay_ms, active_ms=active_ms, events=events)
+        )
+
     async def record(self, fence: Fence, events: Sequence[NewEvent]) -> tuple[Event, ...]:
         return await self._write(lambda transaction: tx.write_turn(transaction, fence, None, events))
 

@@ -4,8 +4,6 @@ Answers for one turnStart `auto_continuation` per window, under one request id w
 the turn ends where the Guardian will not have it go on.
 """
 
-from dataclasses import replace
-
 from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.endings import Ran
 from turnkeeper.turns.exchange import Party
@@ -36,5 +34,4 @@ def _ending(turn: Turn, ran: Ran, ruling: Ruling) -> Ending:
         ending = endings.denied_at_start(turn, ruling)
     else:
         ending = endings.no_decision_at_front(turn, "turnStart", turn_started=ruling.delivered)
-    # Unlike a turn at the front of its queue, this one has run.
-    return replace(ending, duration_ms=ran.duration_ms, result_error=endings.unpublished(turn, ran.tally))
+    return endings.having_run(ending, turn, ran)

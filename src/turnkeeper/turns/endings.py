@@ -19,7 +19,7 @@ from turnkeeper.turns.model import (
     TurnOutcome,
     TurnStatus,
 )
-from turnkeeper.turns.results import SubmissionTally, turn_error
+from turnkeeper.turns.results import SubmissionTally, turn_error, unpublished
 from turnkeeper.turns.rulings import Ruling
 
 _NOTHING: Final = SubmissionTally()
@@ -159,13 +159,9 @@ def internal_error(turn: Turn, ran: Ran, reference: str, *, turn_started: bool) 
     return _failed(turn, Happening.INTERNAL_FAULT, StopReason.INTERNAL_ERROR, error, outcome, ran=ran)
 
 
-def unpublished(turn: Turn, tally: SubmissionTally) -> ResultError | None:
-    """Why there is no result where no answer was allowed (amendments 7 and 10)."""
-    if turn.output_schema_json is None:
-        return None
-    if tally.valid_json is not None:
-        return "withheld"
-    return "invalid" if tally.count else "not_submitted"
+def having_run(ending: Ending, turn: Turn, ran: Ran) -> Ending:
+    """The ending of a turn that stops before it runs again; what it did before counts."""
+    return replace(ending, duration_ms=ran.duration_ms, result_error=unpublished(turn, ran.tally))
 
 
 def _withheld(turn: Turn, happening: Happening, reason: StopReason, error: TurnError, ran: Ran) -> Ending:

@@ -5,12 +5,17 @@ asked. Bounded: the oldest turns are left out first, and a turn comes back whole
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import Final, cast
 
 import orjson
 
 from turnkeeper.events.envelope import Event
 from turnkeeper.sandbox.protocol import HistoryItem
+
+FATE_UNKNOWN: Final = (
+    "[unknown: the sandbox went away before this call ended. It may have taken effect; look before calling it again.]"
+)
+"""What an agent is told of a call that was open when its attempt was lost (contract 6)."""
 
 
 def rebuild_history(events: Iterable[Event], *, max_bytes: int) -> list[HistoryItem]:
@@ -27,7 +32,7 @@ def rebuild_history(events: Iterable[Event], *, max_bytes: int) -> list[HistoryI
 def _newest(turns: Sequence[list[HistoryItem]], max_bytes: int) -> list[HistoryItem]:
     kept: list[list[HistoryItem]] = []
     for items in reversed(turns):
-        max_bytes -= sum(_size(item) for item in items)
+        max_bytes -= sum(item_bytes(item) for item in items)
         if max_bytes < 0:
             break
         kept.append(items)
@@ -43,10 +48,14 @@ def _item(event: Event, data: Mapping[str, object], calls: dict[str, tuple[str, 
         case "tool.requested":
             calls[str(data["tool_call_id"])] = (str(data["name"]), _arguments(data))
         case "tool.completed" if (call := calls.pop(str(data["tool_call_id"]), None)) is not None:
-            return HistoryItem("tool", str(data["output"]), str(data["tool_call_id"]), call[0], call[1])
+            return HistoryItem("tool", _outcome(data), str(data["tool_call_id"]), call[0], call[1])
         case _:
             pass
     return None
+
+
+def _outcome(data: Mapping[str, object]) -> str:
+    return FATE_UNKNOWN if data["status"] == "unknown" else str(data["output"])
 
 
 def _arguments(data: Mapping[str, object]) -> str:
@@ -59,5 +68,6 @@ def _text_of_parts(parts: object) -> str:
     return "\n".join(str(part.get("text", "")) for part in cast("list[dict[str, object]]", parts))
 
 
-def _size(item: HistoryItem) -> int:
+def item_bytes(item: HistoryItem) -> int:
+    """How much of an agent's memory an item takes."""
     return len(item.text.encode()) + len(item.arguments.encode()) + len(item.name)

@@ -193,7 +193,7 @@ class Turn:
     """A turn as its row says.
 
     `cancel_stop_reason` is what `stop_reason` will be if the cancel that was asked for ends the turn. `active_ms` is
-    how long it had run when it was paused last.
+    how long it had run when it was paused last, or lost an attempt; `active_since` is when it went on.
     """
 
     id: str
@@ -236,6 +236,7 @@ class Turn:
     start_by: datetime | None = None
     api_key_id: str | None = None
     active_ms: int = 0
+    active_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

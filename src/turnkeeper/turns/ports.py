@@ -243,12 +243,19 @@ class WorkerStore(Protocol):
         ...
 
     async def starting(self, fence: Fence, events: Sequence[NewEvent]) -> Turn: ...
-    async def started(self, fence: Fence, events: Sequence[NewEvent]) -> Turn:
-        """`running`, attempt + 1."""
+    async def started(self, fence: Fence, events: Sequence[NewEvent], *, resumed: bool = False) -> Turn:
+        """`running`, attempt + 1; a turn that was `resumed` goes on in the attempt it was paused in."""
         ...
 
     async def retry_start(self, fence: Fence) -> Turn:
         """Row 10: tries + 1, a new fence number; the returned turn has it."""
+        ...
+
+    async def retry(self, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
+        """Row 21: the attempt is lost, its turnEnd is due; nobody holds the turn, and nobody may for `delay_ms`.
+
+        `active_ms` is how long the turn has run so far.
+        """
         ...
 
     async def record(self, fence: Fence, events: Sequence[NewEvent]) -> tuple[Event, ...]: ...
@@ -320,8 +327,11 @@ class WorkerStore(Protocol):
         """`session.closed`, with the sessionEnd step when the Guardian knows the session."""
         ...
 
-    async def history(self, session_id: str, *, before_seq: int, limit: int) -> tuple[Event, ...]:
-        """Events the agent's memory is rebuilt from: allowed messages and finished tool calls, oldest first."""
+    async def history(self, session_id: str, *, without: str | None, limit: int) -> tuple[Event, ...]:
+        """Events the agent's memory is rebuilt from: allowed messages and finished tool calls, oldest first.
+
+        Those of the turn `without` are left out.
+        """
         ...
 
 

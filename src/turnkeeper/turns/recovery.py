@@ -1,7 +1,7 @@
-"""Turns whose worker is gone (contract 6, rows 10, 11, 19 and 20): what their new owner makes of them.
+"""Turns whose worker is gone (contract 6, rows 10, 11 and 19 to 21): what their new owner makes of them.
 
-Answers for one ending per orphan and for closing what the lost sandbox left open. Must never run agent code again: a
-turn that was running may have had side effects.
+Answers for one ending per orphan and for closing what the lost sandbox left open. Whether a turn that was running has
+another attempt is not decided here: it may have had side effects (`attempts`).
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,13 @@ import orjson
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns import endings
+from turnkeeper.turns.attempts import LEASE_EXPIRED
 from turnkeeper.turns.endings import NEVER_RAN, Ran
 from turnkeeper.turns.execution import Finish
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import Turn, TurnStatus
-from turnkeeper.turns.payloads import TURN_START
 from turnkeeper.turns.results import SubmissionTally
+from turnkeeper.turns.windows import window_is_open
 from turnkeeper.turns.workbench import Workbench
 
 EVENT_PAGE: Final = 500
@@ -34,25 +35,33 @@ async def finish_orphan(bench: Workbench, turn: Turn) -> Finish:
         catalogue.sandbox_lost(turn_id=turn.id, sandbox_id=sandbox_id, reason="lease_expired")
         for sandbox_id in await _sandboxes(bench, turn)
     ]
-    return Finish(endings.sandbox_lost(turn, ran, "lease_expired", message), (*left_open, *lost))
+    return Finish(endings.sandbox_lost(turn, ran, LEASE_EXPIRED, message), (*left_open, *lost))
 
 
 async def finish_fault(bench: Workbench, turn: Turn, reference: str) -> Finish:
     """Row 28: how a turn ends that failed through a fault of ours, as far as it had come."""
     ran = await ran_of(bench, turn)
-    started = turn.status is not TurnStatus.QUEUED or await _turn_start_sent(bench, turn)
-    ending = endings.internal_error(turn, ran, reference, turn_started=started)
+    ending = endings.internal_error(turn, ran, reference, turn_started=await has_open_window(bench, turn))
     return Finish(ending, tuple(await close_open_calls(bench, turn)))
 
 
 async def ran_of(bench: Workbench, turn: Turn) -> Ran:
-    """What the store knows of a run. Its monotonic clock is gone, so the duration is the wall's."""
-    if turn.status is not TurnStatus.RUNNING or turn.started_at is None:
+    """What the store knows of a run. Its monotonic clock is gone, so the last part of the duration is the wall's."""
+    if turn.attempt == 0:
         return NEVER_RAN
-    duration_ms = (bench.clock.now() - turn.started_at).total_seconds() * 1000
+    since_ms = 0.0
+    if turn.status is TurnStatus.RUNNING and turn.active_since is not None:
+        since_ms = (bench.clock.now() - turn.active_since).total_seconds() * 1000
     submissions = await bench.store.submissions(turn.id)
     valid = [submission.value_json for submission in submissions if submission.valid]
-    return Ran(max(round(duration_ms), 0), SubmissionTally(len(submissions), valid[-1] if valid else None))
+    return Ran(
+        turn.active_ms + max(round(since_ms), 0), SubmissionTally(len(submissions), valid[-1] if valid else None)
+    )
+
+
+async def has_open_window(bench: Workbench, turn: Turn) -> bool:
+    """Whether a turnEnd must follow."""
+    return window_is_open(await bench.store.steps(turn.session_id, turn_id=turn.id))
 
 
 async def close_open_calls(bench: Workbench, turn: Turn) -> list[NewEvent]:
@@ -83,11 +92,6 @@ async def close_open_calls(bench: Workbench, turn: Turn) -> list[NewEvent]:
 async def _sandboxes(bench: Workbench, turn: Turn) -> list[str]:
     started = await _events(bench, turn, ("turn.started",))
     return [cast("str", orjson.loads(event.data)["sandbox_id"]) for event in started[-1:]]
-
-
-async def _turn_start_sent(bench: Workbench, turn: Turn) -> bool:
-    steps = await bench.store.steps(turn.session_id, turn_id=turn.id)
-    return any(step.method == TURN_START and step.state != "refused" for step in steps)
 
 
 async def _events(bench: Workbench, turn: Turn, types: Sequence[str]) -> list[Event]:

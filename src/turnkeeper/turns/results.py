@@ -107,6 +107,15 @@ def turn_error(reason: StopReason, code: str, message: str, *, retryable: bool =
     return TurnError(reason.value, code, message, retryable if settled is None else settled)
 
 
+def unpublished(turn: Turn, tally: SubmissionTally) -> ResultError | None:
+    """Why there is no result where no answer was allowed (amendments 7 and 10)."""
+    if turn.output_schema_json is None:
+        return None
+    if tally.valid_json is not None:
+        return "withheld"
+    return "invalid" if tally.count else "not_submitted"
+
+
 def check_ending(turn: Turn, ending: Ending, usage: Usage) -> Transition:
     """The lifecycle row of a legal ending. Raises `IllegalEnding` for any other, `TurnEnded` for an ended turn."""
     row = _row(turn, ending)

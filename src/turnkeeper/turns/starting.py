@@ -4,30 +4,42 @@ Answers for at most `MAX_START_TRIES` tries, each under a fence of its own, and 
 failed. No agent code has run before `Started`, which is why trying again is free.
 """
 
+from collections.abc import Mapping
+
 import structlog
 
 from turnkeeper.clock import epoch_ms
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
-from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started
+from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started, ToolSpec
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, TurnMeter
 from turnkeeper.turns.history import rebuild_history
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES
-from turnkeeper.turns.model import Claim, Turn
+from turnkeeper.turns.model import Agent, Claim, Turn
 from turnkeeper.turns.ports import StaleFence
+from turnkeeper.turns.resuming import Resumed, resumed_frame
 from turnkeeper.turns.timing import within
 from turnkeeper.turns.workbench import Workbench
 
 _log = structlog.get_logger(__name__)
 
 
+def offered_tools(agent: Agent, known: Mapping[str, ToolSpec]) -> list[ToolSpec]:
+    """The tools that an agent's model is told about: those of the tool box and those that the app runs."""
+    of_app = [ToolSpec(tool.name, tool.description, dict(tool.parameters)) for tool in agent.client_tools]
+    return [*(known[name] for name in agent.tools if name in known), *of_app]
+
+
 class Starter:
     """Brings one claimed turn from the front to `running`."""
 
-    def __init__(self, bench: Workbench, claim: Claim, lease: Lease, meter: TurnMeter) -> None:
+    def __init__(
+        self, bench: Workbench, claim: Claim, lease: Lease, meter: TurnMeter, resumed: Resumed | None = None
+    ) -> None:
         self._bench = bench
+        self._resumed = resumed
         self._claim = claim
         self._lease = lease
         self._meter = meter
@@ -99,16 +111,19 @@ class Starter:
         frame = await within(bench.waiter, box.receive(), timeout_ms=timeout_ms)
         if not isinstance(frame, Started) or frame.turn_id != turn.id:
             raise HarnessProtocolError("the harness did not begin with `started` for its turn")
-        return await bench.store.started(self._lease.fence, self._news(turn, box))
+        resumed = self._resumed is not None
+        return await bench.store.started(self._lease.fence, self._news(turn, box), resumed=resumed)
 
     async def _frame(self, turn: Turn, gateway_socket: str) -> Start:
         bench, agent = self._bench, self._claim.agent
         mode = bench.output_mode_of(agent.model)
-        events = await bench.store.history(turn.session_id, before_seq=turn.seq, limit=bench.settings.history_events)
-        names = [name for name in agent.tools if name in bench.tools] if mode == "tool" else []
-        return Start(
+        # An attempt that follows a lost one is told how far that one came; its input is the same once more.
+        without = None if turn.attempt else turn.id
+        events = await bench.store.history(turn.session_id, without=without, limit=bench.settings.history_events)
+        tools = offered_tools(agent, bench.tools) if mode == "tool" else []
+        start = Start(
             turn_id=turn.id,
-            attempt=turn.attempt + 1,
+            attempt=self._attempt(turn),
             instructions=agent.instructions,
             input=turn.input_text,
             model=agent.model.id,
@@ -116,10 +131,17 @@ class Starter:
             output_mode=mode,
             output_schema=turn.output_schema_json,
             params=dict(agent.model.params),
-            tools=[bench.tools[name] for name in names],
+            tools=tools,
             history=rebuild_history(events, max_bytes=bench.settings.history_bytes),
             max_model_calls=bench.settings.max_model_calls,
         )
+        if self._resumed is None:
+            return start
+        return resumed_frame(start, self._resumed, events, max_bytes=bench.settings.history_bytes)
+
+    def _attempt(self, turn: Turn) -> int:
+        # Going on after a pause is no other attempt: nothing is done again.
+        return turn.attempt if self._resumed is not None else turn.attempt + 1
 
     def _news(self, turn: Turn, box: LoopBox) -> list[NewEvent]:
         ready = catalogue.sandbox_ready(
@@ -131,7 +153,7 @@ class Starter:
         )
         started = catalogue.turn_started(
             turn_id=turn.id,
-            attempt=turn.attempt + 1,
+            attempt=self._attempt(turn),
             sandbox_id=box.sandbox_id,
             start_ms=box.start_ms,
             warm=box.warm,

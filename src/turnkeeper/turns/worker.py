@@ -13,19 +13,24 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from turnkeeper.turns import endings
+from turnkeeper.turns.attempts import is_tried_again, retry_delay_ms, retrying
+from turnkeeper.turns.continuation import ask_to_continue
 from turnkeeper.turns.execution import Execution, Finish
 from turnkeeper.turns.front import Front
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening
-from turnkeeper.turns.model import Claim, TurnStatus
+from turnkeeper.turns.model import Claim, Turn, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence
-from turnkeeper.turns.recovery import finish_fault, finish_orphan
+from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_open_window, ran_of
+from turnkeeper.turns.resuming import resumed_turn
 from turnkeeper.turns.takeover import LeaseWatch
 from turnkeeper.turns.timing import news_of, stop_task
 from turnkeeper.turns.workbench import Workbench
 
 QUEUE_TOPIC: Final = "queue"
+
+_BEFORE_IT_RAN: Final = frozenset({Happening.CANCELED_WHILE_STARTING, Happening.TRIES_USED})
 
 T = TypeVar("T")
 
@@ -58,6 +63,7 @@ class Worker:
         self._chores = (
             _Chore("end_sessions", self._outbox.end_sessions, settings.poll_ms),
             _Chore("deliver", self._outbox.deliver, settings.poll_ms),
+            _Chore("expire_pauses", self._expire_pauses, settings.poll_ms),
             _Chore("reap", self._take_over, settings.reap_ms),
         )
 
@@ -115,6 +121,9 @@ class Worker:
             _log.warning("turn_taken_over", turn_id=claim.turn.id, status=claim.turn.status)
             self._spawn(claim, self._turns)
 
+    async def _expire_pauses(self) -> None:
+        await self._bench.store.expire_pauses(self._bench.settings.outbox_sessions)
+
     def _spawn(self, claim: Claim, among: set[asyncio.Task[None]]) -> None:
         task = asyncio.create_task(self._held(claim, paid=among is self._turns))
         among.add(task)
@@ -170,14 +179,25 @@ class Worker:
         if finish is None:
             await self._bench.store.release(lease.fence)
             return True
-        await self._bench.store.end(lease.fence, finish.ending, before=finish.before)
+        await self._conclude(finish, lease)
         return True
+
+    async def _conclude(self, finish: Finish, lease: Lease) -> None:
+        """The end of the turn, or of this attempt where it has another one; a turn that waits is let go of."""
+        if finish.ending is None:
+            await self._bench.store.park(lease.fence, finish.before)
+            return
+        store, turn = self._bench.store, await self._bench.store.turn(lease.fence.turn_id)
+        if not is_tried_again(turn, finish.ending):
+            await store.end(lease.fence, finish.ending, before=finish.before)
+            return
+        delay_ms, told = retry_delay_ms(turn.attempt), [*finish.before, retrying(turn)]
+        await store.retry(lease.fence, delay_ms=delay_ms, active_ms=finish.ending.duration_ms, events=told)
 
     async def _end_as_fault(self, claim: Claim, lease: Lease) -> bool:
         turn = await self._bench.store.turn(claim.turn.id)
         if not turn.status.terminal:
-            finish = await finish_fault(self._bench, turn, turn.id)
-            await self._bench.store.end(lease.fence, finish.ending, before=finish.before)
+            await self._conclude(await finish_fault(self._bench, turn, turn.id), lease)
         return True
 
     async def _finish(self, claim: Claim, lease: Lease, *, paid: bool) -> Finish | None:
@@ -186,6 +206,8 @@ class Worker:
             return await finish_orphan(self._bench, claim.turn)
         if status is TurnStatus.STARTING:
             return await self._start_again(claim, lease)
+        if status is TurnStatus.PAUSED:
+            return await self._left_waiting(claim.turn)
         ending = await self._front.walk(claim)
         if ending is not None:
             return Finish(ending, ())
@@ -194,14 +216,30 @@ class Worker:
             return None
         return await Execution(self._bench, claim, lease).run()
 
+    async def _left_waiting(self, turn: Turn) -> Finish:
+        """A turn that waits needs no worker; one that was asked to stop ends (row 27)."""
+        if turn.cancel_mode is None:
+            return Finish(None, ())
+        outcome = "interrupted" if await has_open_window(self._bench, turn) else None
+        ran = await ran_of(self._bench, turn)
+        return Finish(endings.canceled(turn, Happening.CANCELED_WHILE_PAUSED, outcome, ran), ())
+
     async def _start_again(self, claim: Claim, lease: Lease) -> Finish:
-        if claim.turn.cancel_mode is not None:
-            ending = endings.canceled(claim.turn, Happening.CANCELED_WHILE_STARTING, "interrupted")
+        bench, turn = self._bench, claim.turn
+        ran = await ran_of(bench, turn)
+        if turn.cancel_mode is not None:
+            outcome = "interrupted" if await has_open_window(bench, turn) else None
+            return Finish(endings.canceled(turn, Happening.CANCELED_WHILE_STARTING, outcome, ran), ())
+        if turn.tries >= MAX_START_TRIES:
+            return Finish(endings.having_run(endings.no_sandbox(turn), turn, ran), ())
+        ending = await ask_to_continue(bench, turn, lease.fence, ran)
+        if ending is not None:
             return Finish(ending, ())
-        if claim.turn.tries >= MAX_START_TRIES:
-            return Finish(endings.no_sandbox(claim.turn), ())
         again = replace(claim, turn=await lease.renumber())
-        return await Execution(self._bench, again, lease).run()
+        finish = await Execution(bench, again, lease, await resumed_turn(bench, turn)).run()
+        if finish.ending is not None and finish.ending.happening in _BEFORE_IT_RAN:
+            return replace(finish, ending=endings.having_run(finish.ending, turn, ran))
+        return finish
 
     async def _repeat(self, chore: "_Chore") -> None:
         while True:
