@@ -61,8 +61,8 @@ class Submissions:
 
     form: ResultForm
     link: WorkerLink
-    count: int = field(default=0, init=False)
-    accepted: str | None = field(default=None, init=False)
+    count: int = 0
+    accepted: str | None = None
     closed: bool = field(default=False, init=False)
 
     async def submit(self, written: str) -> SubmissionResult:

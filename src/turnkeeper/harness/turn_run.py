@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
-from turnkeeper.harness.history import messages_of
+from turnkeeper.harness.history import messages_of, pending_call
 from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel, socket_transport
 from turnkeeper.harness.submit import ASK_ONCE, ResultForm, Submissions, words_for
 from turnkeeper.harness.tools import ProposedTool, ProposedTools, worker_tool
@@ -72,7 +72,8 @@ class TurnRun:
 
     async def run(self) -> None:
         """Converses, reports, and converses again for as long as the Guardian refuses the answer."""
-        prompt = self._start.input
+        # A turn that goes on has its input in its history, and ends there with a call that has no answer yet.
+        prompt = self._start.input if self._start.pending is None else None
         try:
             while True:
                 verdict = await self._report(await self._converse(prompt))
@@ -82,7 +83,7 @@ class TurnRun:
         finally:
             await self._model.close()
 
-    async def _converse(self, prompt: str) -> Stop:
+    async def _converse(self, prompt: str | None) -> Stop:
         try:
             if self._agent is None:
                 self._agent = self._build()
@@ -96,14 +97,17 @@ class TurnRun:
     def _build(self) -> TurnAgent:
         start = self._start
         self._messages = messages_of(start.history)
+        if start.pending is not None:
+            self._messages.append(pending_call(start.pending))
         tools = [worker_tool(spec, self._link, self._model.usage) for spec in start.tools]
         if start.output_schema is not None:
-            self._submissions = Submissions(ResultForm.of(start.output_schema), self._link)
+            form = ResultForm.of(start.output_schema)
+            self._submissions = Submissions(form, self._link, start.submissions, start.accepted)
             if start.output_mode == "tool":
                 tools.append(self._submissions.tool())
         return turn_agent(self._model, start.instructions, tools)
 
-    async def _answer(self, agent: TurnAgent, prompt: str) -> None:
+    async def _answer(self, agent: TurnAgent, prompt: str | None) -> None:
         submissions = self._submissions
         if submissions is not None and self._start.output_mode == "native" and not submissions.closed:
             await self._write_result(agent, prompt, submissions)
@@ -113,7 +117,7 @@ class TurnRun:
             self._asked = True
             await self._ask(agent, ASK_ONCE)
 
-    async def _write_result(self, agent: TurnAgent, prompt: str, submissions: Submissions) -> None:
+    async def _write_result(self, agent: TurnAgent, prompt: str | None, submissions: Submissions) -> None:
         if self._start.tools:
             await self._ask(agent, prompt)
             prompt = _NATIVE_REQUEST
@@ -126,7 +130,7 @@ class TurnRun:
                 return
             prompt = words_for(result)
 
-    async def _ask(self, agent: TurnAgent, prompt: str, *, form: ResultForm | None = None) -> str:
+    async def _ask(self, agent: TurnAgent, prompt: str | None, *, form: ResultForm | None = None) -> str:
         result = await agent.run(
             prompt,
             message_history=self._messages,

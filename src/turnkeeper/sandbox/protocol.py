@@ -58,7 +58,12 @@ class HistoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Worker: run this turn. `gateway_socket` is a path inside the box; `output_schema` is JSON text or null."""
+    """Worker: run this turn. `gateway_socket` is a path inside the box; `output_schema` is JSON text or null.
+
+    With `pending` the turn goes on where it waited: `history` ends with what it has done already, its input included,
+    and the harness asks for the pending call again before anything else. `submissions` were made before, of which
+    `accepted` is the latest accepted value.
+    """
 
     type: ClassVar[str] = "start"
     turn_id: str
@@ -73,6 +78,9 @@ class Start:
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
     history: list[HistoryItem] = field(default_factory=list[HistoryItem])
     max_model_calls: int = 50
+    pending: HistoryItem | None = None
+    submissions: int = 0
+    accepted: str | None = None
     protocol: int = PROTOCOL_VERSION
 
 

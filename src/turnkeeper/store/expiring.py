@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from turnkeeper.events.pauses import turn_paused
 from turnkeeper.store.agents import agent_by_id
-from turnkeeper.store.endings import finish
+from turnkeeper.store.endings import finish, tally_of
 from turnkeeper.store.loading import load_turn
 from turnkeeper.store.pause_rows import from_approval
 from turnkeeper.store.pause_tables import IS_WAITING, approvals, pauses
@@ -24,7 +24,7 @@ from turnkeeper.turns.approvals import Approval, close
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import Ending, StopReason, Turn, TurnStatus
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS, Pause, after, requested, resolved
-from turnkeeper.turns.results import turn_error
+from turnkeeper.turns.results import turn_error, unpublished
 
 
 def due_pauses(conn: Connection, now: datetime, limit: int) -> tuple[tuple[str, str], ...]:
@@ -99,7 +99,7 @@ def _expired(tx: Tx, turn: Turn) -> Ending:
         source="platform",
         text="",
         result_json=None,
-        result_error=None,
+        result_error=unpublished(turn, tally_of(tx, turn.id)),
         duration_ms=turn.active_ms,
         turn_outcome="error" if window_is_open(tx.conn, turn.session_id, turn.id) else None,
         error=error,

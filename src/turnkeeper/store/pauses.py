@@ -184,6 +184,13 @@ def close_pause(tx: Tx, turn: Turn, before: Sequence[NewEvent]) -> list[NewEvent
     return [*news, _never_run(tx, turn, known)]
 
 
+def end_pause(tx: Tx, turn_id: str) -> None:
+    """The turn runs again, so its pause is history."""
+    known = open_pause(tx.conn, turn_id)
+    if known is not None:
+        set_over(tx, known)
+
+
 def set_over(tx: Tx, known: Pause) -> None:
     """The pause is history."""
     values: dict[str, object] = {"state": "over", "outcome": known.outcome or "canceled"}

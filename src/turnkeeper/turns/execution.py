@@ -15,6 +15,7 @@ from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.meter import LedgerMeter
 from turnkeeper.turns.model import Claim, Ending, Turn, TurnStatus
+from turnkeeper.turns.resuming import Resumed
 from turnkeeper.turns.running import End, Running
 from turnkeeper.turns.starting import Starter
 from turnkeeper.turns.workbench import Workbench
@@ -28,22 +29,26 @@ _OPEN_TOOL_ENDS: Final[dict[str, ToolEnd]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How a turn ends, and the events that go before its terminal one in the same transaction."""
+    """How a turn ends, and the events that go before its terminal one in the same transaction.
 
-    ending: Ending
+    Without an ending it waits for somebody, and is to be let go of.
+    """
+
+    ending: Ending | None
     before: tuple[NewEvent, ...]
 
 
 class Execution:
     """One turn in its sandbox."""
 
-    def __init__(self, bench: Workbench, claim: Claim, lease: Lease) -> None:
+    def __init__(self, bench: Workbench, claim: Claim, lease: Lease, resumed: Resumed | None = None) -> None:
         self._bench = bench
+        self._resumed = resumed
         self._claim = claim
         self._lease = lease
         self._interrupts = Interrupts(bench.waiter)
         self._meter = LedgerMeter(bench.store, lambda: lease.fence)
-        self._starter = Starter(bench, claim, lease, self._meter)
+        self._starter = Starter(bench, claim, lease, self._meter, resumed)
         self._running: Running | None = None
 
     async def run(self) -> Finish:
@@ -52,11 +57,12 @@ class Execution:
             end = await self._life()
         finally:
             await self._let_go()
-        return Finish(end.ending, (*self._closing_events(end.ending.happening), *end.news, *self._starter.released))
+        return Finish(end.ending, (*self._closing_events(end.ending), *end.news, *self._starter.released))
 
-    def _closing_events(self, happening: str) -> list[NewEvent]:
+    def _closing_events(self, ending: Ending | None) -> list[NewEvent]:
         if self._running is None:
             return []
+        happening = "" if ending is None else ending.happening
         return self._running.tools.closing_events(_OPEN_TOOL_ENDS.get(happening, "unknown"))
 
     async def _life(self) -> End:
@@ -84,6 +90,7 @@ class Execution:
             handle=handle,
             meter=self._meter,
             interrupts=self._interrupts,
+            resumed=self._resumed,
         )
 
     async def _let_go(self) -> None:

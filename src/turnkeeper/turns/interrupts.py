@@ -37,6 +37,7 @@ class Interrupts:
         self._waiter = waiter
         self._first: asyncio.Future[Interrupt] = asyncio.get_running_loop().create_future()
         self._timers: dict[Interrupt, asyncio.Task[None]] = {}
+        self._disarmed: list[asyncio.Task[None]] = []
 
     def fire(self, interrupt: Interrupt) -> None:
         """The turn is to stop. Only the first interrupt counts."""
@@ -54,10 +55,11 @@ class Interrupts:
             self._timers[interrupt] = asyncio.ensure_future(self._fire_when(event, interrupt))
 
     def disarm(self, interrupt: Interrupt) -> None:
-        """Stops that timer, if it runs."""
-        timer = self._timers.get(interrupt)
+        """Stops that timer, if it runs; it may be set again."""
+        timer = self._timers.pop(interrupt, None)
         if timer is not None:
             timer.cancel()
+            self._disarmed.append(timer)
 
     async def give_way(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`. Raises `Interrupted` once the turn is to stop; the work has been let go of then."""
@@ -73,9 +75,10 @@ class Interrupts:
 
     async def close(self) -> None:
         """Stops every timer."""
-        for timer in self._timers.values():
+        for timer in (*self._timers.values(), *self._disarmed):
             await stop_task(timer)
         self._timers.clear()
+        self._disarmed.clear()
 
     async def _fire_later(self, delay_ms: int, interrupt: Interrupt) -> None:
         await self._waiter.sleep(delay_ms)

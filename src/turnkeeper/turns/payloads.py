@@ -41,6 +41,11 @@ METHODS_IMPLEMENTED: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, TURN_END, SESSION
 OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END})
 """Steps that report what has happened: delivered for as long as it takes, by whoever runs the outbox."""
 
+REFERENCE: Final = "request_id_ref"
+"""Where a step that is sent again names the step that was asked about."""
+ADDITIONAL_CONTEXT: Final = "additional_context"
+"""Where a step that is sent again says what an approver knows."""
+
 TOOL_PROVIDER: Final = "turnkeeper"
 TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
     "shell": "process.execute",
@@ -92,6 +97,21 @@ def tool_call_request(name: str, arguments: Mapping[str, JsonValue]) -> str:
     return _text(
         _tool(name) | {"arguments": {argument: {"value": as_data(value)} for argument, value in arguments.items()}}
     )
+
+
+def referring_to(payload_json: str, request_id: str) -> str:
+    """The same step sent again, with the step that was asked about."""
+    return with_member(without_reference(payload_json), REFERENCE, orjson.dumps(request_id).decode())
+
+
+def without_reference(payload_json: str) -> str:
+    """The step as it was, whichever step it referred to."""
+    return _text({name: value for name, value in orjson.loads(payload_json).items() if name != REFERENCE})
+
+
+def with_member(payload_json: str, name: str, value_json: str) -> str:
+    """The payload with one member more."""
+    return _text(orjson.loads(payload_json) | {name: as_data(orjson.loads(value_json))})
 
 
 def tool_call_result(name: str, *, exit_status: ExitStatus, output: str, request_id_ref: str, duration_ms: int) -> str:

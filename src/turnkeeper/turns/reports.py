@@ -11,7 +11,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import Report
 from turnkeeper.turns.model import ResultError, Turn, Usage
 from turnkeeper.turns.results import SubmissionTally, normalize_report
-from turnkeeper.turns.tool_step import cut_text
+from turnkeeper.turns.tool_runs import cut_text
 from turnkeeper.turns.usage import totals, usage_document
 
 
@@ -45,10 +45,13 @@ def read_report(report: Report, turn: Turn, tally: SubmissionTally, *, budget_re
     return Answer(text, normal.result_json, normal.result_error, tuple(news))
 
 
-def usage_news(report: Report, turn: Turn, ledger: Usage) -> list[NewEvent]:
-    """`usage.mismatch` where the harness counted otherwise than the ledger, in figures both have."""
-    sums = totals(ledger)
-    counted = asdict(sums) | {"total_tokens": sums.total_tokens}
+def usage_news(report: Report, turn: Turn, ledger: Usage, *, before: Usage) -> list[NewEvent]:
+    """`usage.mismatch` where the harness counted otherwise than the ledger, in figures both have.
+
+    `before` is what the turn had used when this harness began.
+    """
+    earlier = _counted(before)
+    counted = {name: value - earlier[name] for name, value in _counted(ledger).items()}
     reported = {name: value for name, value in report.usage.items() if name in counted and _is_count(value)}
     if not any(counted[name] != value for name, value in reported.items()):
         return []
@@ -57,6 +60,11 @@ def usage_news(report: Report, turn: Turn, ledger: Usage) -> list[NewEvent]:
             turn_id=turn.id, attempt=turn.attempt, reported=reported, ledger=usage_document(ledger)
         )
     ]
+
+
+def _counted(usage: Usage) -> dict[str, int]:
+    sums = totals(usage)
+    return asdict(sums) | {"total_tokens": sums.total_tokens}
 
 
 def _is_count(value: object) -> bool:

@@ -29,6 +29,7 @@ from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox
 from turnkeeper.turns.endings import Ran
 from turnkeeper.turns.exchange import Party
+from turnkeeper.turns.holding import Held, NotContinued, Parked, Pauses, Stopwatch
 from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import Happening
@@ -36,6 +37,7 @@ from turnkeeper.turns.meter import LedgerMeter
 from turnkeeper.turns.model import Claim, Ending, NewStep, ResultError, StopReason, Turn
 from turnkeeper.turns.reports import Answer, read_report, usage_news
 from turnkeeper.turns.results import result_after_validation
+from turnkeeper.turns.resuming import NOTHING_BEFORE, Resumed
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.submissions import Repairs, Submissions
 from turnkeeper.turns.timing import stop_task, within
@@ -55,9 +57,9 @@ class BoxFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a turn ends, and what is news about it."""
+    """How a turn ends, and what is news about it. Without an ending it waits, and nobody holds it any more."""
 
-    ending: Ending
+    ending: Ending | None
     news: tuple[NewEvent, ...] = ()
 
 
@@ -75,6 +77,7 @@ class Running:
         handle: GatewayHandle,
         meter: LedgerMeter,
         interrupts: Interrupts,
+        resumed: Resumed | None = None,
     ) -> None:
         self._bench = bench
         self._agent = claim.agent
@@ -85,10 +88,19 @@ class Running:
         self._meter = meter
         self._interrupts = interrupts
         self._party = Party(turn.session_id, turn.agent_id)
-        self._started_ms = bench.clock.monotonic_ms()
+        self._before = NOTHING_BEFORE if resumed is None else resumed.before
+        self._watch = Stopwatch(bench.clock, turn.active_ms)
         self._frames = 0
-        self._repairs = Repairs(turn.max_repair_attempts)
-        self.tools = ToolSteps(bench, claim, turn, lambda: lease.fence)
+        self._repairs = Repairs(max(turn.max_repair_attempts - self._before.repairs_used, 0))
+        self._pauses = Pauses(bench, self._held(claim))
+        self.tools = ToolSteps(
+            bench,
+            claim,
+            turn,
+            lambda: lease.fence,
+            pauses=self._pauses,
+            resumed=None if resumed is None else resumed.pause,
+        )
         self._submissions = Submissions(
             turn,
             bench.store,
@@ -97,24 +109,27 @@ class Running:
             lambda: lease.fence,
             result_bytes=bench.settings.result_bytes,
             max_submissions=bench.settings.max_submissions,
+            tally=self._before.tally,
         )
 
     @property
     def ran(self) -> Ran:
         """What is known of the run so far."""
-        return Ran(self._bench.clock.monotonic_ms() - self._started_ms, self._submissions.tally)
+        return Ran(self._watch.elapsed_ms, self._submissions.tally)
 
     async def converse(self) -> End:
-        """Listens to the harness until the turn has an end. Raises `StaleFence`."""
-        self._interrupts.after(self._agent.limits.timeout_ms, Interrupt.TIME_OVER)
+        """Listens to the harness until the turn has an end, or waits without its boxes. Raises `StaleFence`."""
         self._meter.on_spent = self._budget_spent
-        if self._meter.spent:
-            self._budget_spent()
+        self._set_timers()
         try:
             while True:
                 end = await self._interrupts.give_way(self._next())
                 if end is not None:
                     return end
+        except Parked:
+            return End(None)
+        except NotContinued as refused:
+            return End(refused.ending)
         except BoxFailed as failed:
             return self._lost(failed.code)
         except Interrupted as interrupted:
@@ -123,6 +138,28 @@ class Running:
     @property
     def _spent(self) -> bool:
         return self._meter.spent or self._handle.budget_reached
+
+    def _held(self, claim: Claim) -> Held:
+        return Held(
+            claim,
+            self._turn,
+            fence=lambda: self._lease.fence,
+            watch=self._watch,
+            ran=lambda: self.ran,
+            on_wait=self._stop_timers,
+            on_go=self._set_timers,
+        )
+
+    def _set_timers(self) -> None:
+        left_ms = max(self._agent.limits.timeout_ms - self._watch.elapsed_ms, 0)
+        self._interrupts.after(left_ms, Interrupt.TIME_OVER)
+        if self._meter.spent:
+            self._budget_spent()
+
+    def _stop_timers(self) -> None:
+        # What a turn waits for others is not its own time.
+        self._interrupts.disarm(Interrupt.TIME_OVER)
+        self._interrupts.disarm(Interrupt.BUDGET_IGNORED)
 
     def _budget_spent(self) -> None:
         self._interrupts.after(self._bench.settings.budget_grace_ms, Interrupt.BUDGET_IGNORED)
@@ -164,7 +201,7 @@ class Running:
     async def _reported(self, report: Report) -> End | None:
         self._interrupts.disarm(Interrupt.BUDGET_IGNORED)
         ledger = (await self._bench.store.turn(self._turn.id)).usage
-        news = tuple(usage_news(report, self._turn, ledger))
+        news = tuple(usage_news(report, self._turn, ledger, before=self._before.usage))
         if report.status == "failed":
             return End(self._agent_failed(report), news)
         answer = read_report(
@@ -255,6 +292,9 @@ class Running:
         if interrupt is Interrupt.BUDGET_IGNORED:
             message = "the agent went on after its budget was spent"
             return End(endings.sandbox_lost(self._turn, self.ran, "budget_stop_ignored", message))
+        if self._pauses.waiting:
+            outcome = None if self._pauses.window_closed else "interrupted"
+            return End(endings.canceled(self._lease.turn, Happening.CANCELED_WHILE_PAUSED, outcome, self.ran))
         acknowledged = await self._wound_down()
         if interrupt is Interrupt.TIME_OVER:
             return End(endings.timed_out(self._turn, self.ran, self._agent.limits.timeout_ms))

@@ -47,6 +47,7 @@ class Submissions:
         *,
         result_bytes: int,
         max_submissions: int,
+        tally: SubmissionTally | None = None,
     ) -> None:
         self._turn = turn
         self._schema_json = turn.output_schema_json
@@ -56,8 +57,8 @@ class Submissions:
         self._fence = fence
         self._limits = JsonLimits(max_bytes=result_bytes)
         self._max_submissions = max_submissions
-        self._closed = self._schema_json is None
-        self.tally = SubmissionTally()
+        self.tally = tally or SubmissionTally()
+        self._closed = self._schema_json is None or self.tally.count >= max_submissions
 
     async def take(self, value_text: str) -> SubmissionResult:
         """One submitted value (JSON text). Raises `StaleFence`."""

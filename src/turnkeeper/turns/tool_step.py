@@ -4,41 +4,39 @@ Answers for the order and for what is written together: [ask, tool.requested] - 
 tool.started] - the tool - [ask] - Guardian - [answer, tool.completed]. Must never run what was not allowed, nor
 tell the agent an output that was not allowed. A call of a tool the agent does not have, and one whose arguments are no
 JSON object, never leaves the agent: it is answered here, without a step and without an event.
+
+A call that has to wait (an ASK, a DEFER, the agent's own permissions, a tool that the app runs) is the same call when
+it goes on, in this process or in another one days later: `_go_on` takes what became of it and nothing from memory.
 """
 
-import asyncio
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-import orjson
 import structlog
 
-from turnkeeper.acs import JsonLimits, JsonRejected, JsonValue, minify, parse_object
-from turnkeeper.errors import TurnkeeperError
-from turnkeeper.events import catalogue
-from turnkeeper.events.catalogue import ToolDecision, ToolEnd
+from turnkeeper.acs import JsonLimits, JsonObject, JsonRejected, minify, parse_object
+from turnkeeper.clock import epoch_ms
+from turnkeeper.events.catalogue import DecidedBy, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import ToolRequest, ToolResult
 from turnkeeper.turns import payloads
-from turnkeeper.turns.box_ports import ToolBox
+from turnkeeper.turns.approvals import Approval, PendingCall
 from turnkeeper.turns.exchange import Party
+from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Fence, NewStep, Turn
+from turnkeeper.turns.pausing import Pause, hash_of
+from turnkeeper.turns.permissions import permission_for
+from turnkeeper.turns.remembered import Remembered
 from turnkeeper.turns.rulings import Ruling
+from turnkeeper.turns.tool_news import ToolNews
+from turnkeeper.turns.tool_runs import ToolOutput, ToolRuns, cut_text
 from turnkeeper.turns.workbench import Workbench
 
 MAX_ARGUMENT_DEPTH: Final = 32
 """An envelope is itself a few levels deep, and a Guardian takes 64."""
 
 _EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {"ok": "success", "error": "failure", "timeout": "timeout"}
-_DECISIONS: Final[Mapping[str, ToolDecision]] = {
-    "allow": "allow",
-    "deny": "deny",
-    "modify": "modify",
-    "ask": "ask",
-    "defer": "defer",
-}
 
 _log = structlog.get_logger(__name__)
 
@@ -47,207 +45,203 @@ _log = structlog.get_logger(__name__)
 class OpenCall:
     """A call that was announced and has no `tool.completed` yet."""
 
-    tool_call_id: str
+    call: PendingCall
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """What a tool gave, cut to what may be told."""
-
-    status: ToolEnd
-    text: str
-    truncated: bool
-    duration_ms: int
-
-
 class ToolSteps:
-    """The tool calls of one turn and the tool box they run in."""
+    """The tool calls of one turn. `resumed` is the pause that the turn comes back from."""
 
-    def __init__(self, bench: Workbench, claim: Claim, turn: Turn, fence: Callable[[], Fence]) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        claim: Claim,
+        turn: Turn,
+        fence: Callable[[], Fence],
+        *,
+        pauses: Pauses,
+        resumed: Pause | None = None,
+    ) -> None:
         self._bench = bench
         self._turn = turn
-        self._tools = frozenset(claim.agent.tools) & frozenset(bench.tools)
+        self._permissions = claim.agent.permissions
+        self._client_tools = frozenset(tool.name for tool in claim.agent.client_tools)
+        self._tools = frozenset(claim.agent.tools) & frozenset(bench.tools) | self._client_tools
         self._party = Party(turn.session_id, turn.agent_id)
         self._fence = fence
-        self._box: ToolBox | None = None
-        self._box_since_ms = 0
-        self._open: OpenCall | None = None
-        self._released: list[NewEvent] = []
+        self._limits = JsonLimits(max_bytes=bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
+        self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
+        self._runs = ToolRuns(bench, turn, fence)
+        self._pauses = pauses
+        self._remembered = Remembered(bench.store, turn)
+        self._resumed = resumed
+        self._open = None if resumed is None else OpenCall(resumed.call, bench.clock.monotonic_ms())
 
     async def handle(self, request: ToolRequest) -> ToolResult:
-        """What the agent gets for a call. Raises `StaleFence`."""
+        """What the agent gets for a call. Raises `StaleFence`, `Parked`, `NotContinued`."""
         if request.name not in self._tools:
             return ToolResult(request.call_id, "error", f"unknown tool: {request.name[:100]}")
         try:
-            limits = JsonLimits(max_bytes=self._bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
-            arguments = parse_object(request.arguments.encode(), limits)
+            arguments = parse_object(request.arguments.encode(), self._limits)
         except JsonRejected as error:
             return ToolResult(request.call_id, "error", f"the arguments are not a usable JSON object: {error.message}")
-        return await self._governed(request, arguments)
+        input_json = minify(request.arguments)
+        pause = await self._represented(request.name, input_json)
+        output = await (self._governed(request.name, input_json, arguments) if pause is None else self._go_on(pause))
+        self._open = None
+        return ToolResult(request.call_id, output.status, output.text)
 
     def closing_events(self, status: ToolEnd) -> list[NewEvent]:
         """Closes what is still open, and says which tool boxes are gone. For the terminal transaction."""
-        closed = [] if self._open is None else [self._completed(self._open, status, source="platform")]
+        closed = [] if self._open is None else [self._news.closed(self._open.call, status, self._open.since_ms)]
         self._open = None
-        return [*closed, *self._released]
+        return [*closed, *self._runs.released]
 
     async def close(self) -> None:
         """Ends the tool box; returns when its processes are gone."""
-        if self._box is None:
-            return
-        box, self._box = self._box, None
-        try:
-            await box.kill()
-        except TurnkeeperError as error:
-            _log.error("tool_box_not_gone", turn_id=self._turn.id, sandbox_id=box.sandbox_id, error=str(error))
-            return
-        lifetime_ms = self._bench.clock.monotonic_ms() - self._box_since_ms
-        self._released.append(
-            catalogue.sandbox_released(turn_id=self._turn.id, sandbox_id=box.sandbox_id, lifetime_ms=lifetime_ms)
-        )
+        await self._runs.close()
 
-    async def _governed(self, request: ToolRequest, arguments: Mapping[str, JsonValue]) -> ToolResult:
-        call = OpenCall(self._bench.ids.new("tcl"), self._bench.clock.monotonic_ms())
-        self._open = call
-        asked = self._step(payloads.TOOL_CALL_REQUEST, payloads.tool_call_request(request.name, arguments))
+    async def _represented(self, name: str, input_json: str) -> Pause | None:
+        """The call that the turn was paused for, if this is it; another one says that it is not wanted any more."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is None or (name, input_json) == (resumed.call.name, resumed.call.input_json):
+            return resumed
+        _log.warning("pending_call_dropped", turn_id=self._turn.id, tool_call_id=resumed.call.tool_call_id)
+        await self._bench.store.record(self._fence(), self.closing_events("canceled"))
+        return None
+
+    async def _governed(self, name: str, input_json: str, arguments: JsonObject) -> ToolOutput:
+        kind = "client" if name in self._client_tools else "builtin"
+        call = PendingCall(self._bench.ids.new("tcl"), name, kind, input_json, hash_of(input_json))
+        self._open = OpenCall(call, self._bench.clock.monotonic_ms())
+        events = [self._news.requested(call)]
+        permission = permission_for(self._permissions, name)
+        if permission == "deny":
+            return await self._denied_here(call, "agent_policy", f"the agent's permissions forbid {name}", events)
+        if permission == "ask":
+            if await self._remembered.rule(call, "agent_policy") is None:
+                events.append(self._news.decided(call, "ask", "agent_policy", ["the agent's permissions ask first"]))
+                await self._pauses.ask_person(call, events)
+                return await self._go_on(await self._outcome())
+            events.append(self._news.decided(call, "allow", "rule"))
+        payload_json = await self._remembered.referring(call, payloads.tool_call_request(name, arguments))
+        return await self._asked(call, payload_json, events)
+
+    async def _asked(self, call: PendingCall, payload_json: str, events: Sequence[NewEvent] = ()) -> ToolOutput:
+        step = self._step(payloads.TOOL_CALL_REQUEST, payload_json)
+        call = replace(call, request_id=step.request_id)
         ruling = await self._bench.governor.ask(
             self._party,
-            asked,
+            step,
             self._fence(),
-            events=[self._requested(call, request)],
+            events=events,
             events_for=lambda ruling: self._decided(call, ruling),
+            pause_for=lambda ruling: self._pauses.of_ruling(call, ruling),
         )
+        if self._pauses.waiting:
+            return await self._go_on(await self._outcome())
         if not ruling.allowed:
-            self._open = None
-            return ToolResult(request.call_id, "denied", _denied(ruling))
-        output = await self._run(request.name, arguments)
-        return await self._returned(request, call, asked.request_id, output)
+            return _denied(ruling)
+        if call.kind == "client":
+            await self._pauses.ask_app(call)
+            return await self._go_on(await self._outcome())
+        return await self._returned(call, await self._runs.run(call.name, self._arguments(call)))
 
-    async def _returned(self, request: ToolRequest, call: OpenCall, asked_id: str, output: _Output) -> ToolResult:
-        payload = payloads.tool_call_result(
-            request.name,
+    async def _outcome(self) -> Pause:
+        # Where the turn ends while it waits, the store closes the call.
+        waiting, self._open = self._open, None
+        pause = await self._pauses.outcome()
+        self._open = waiting
+        self._remembered.forget()
+        return pause
+
+    async def _go_on(self, pause: Pause) -> ToolOutput:
+        call, approval = pause.call, pause.approval
+        if approval is None:
+            await self._bench.store.tool_ran(self._fence())
+            return await self._returned(call, self._answered(pause))
+        if approval.status != "approved":
+            return await self._denied_here(call, "approval", _refusal(approval), [])
+        if approval.modified_input_json is not None:
+            return await self._modified(call, approval.modified_input_json)
+        payload_json = await self._remembered.asked_payload(call)
+        if payload_json is None:
+            payload_json = payloads.tool_call_request(call.name, self._arguments(call))
+        return await self._asked(call, _again(payload_json, call, approval))
+
+    async def _modified(self, call: PendingCall, input_json: str) -> ToolOutput:
+        """An approver wants other arguments: that is another step, and nobody's yes to the first one covers it."""
+        changed = replace(call, input_json=input_json, input_hash=hash_of(input_json), request_id=None)
+        decided = self._news.decided(call, "modify", "approval", modified_input_json=input_json)
+        return await self._asked(changed, payloads.tool_call_request(call.name, self._arguments(changed)), [decided])
+
+    async def _denied_here(
+        self, call: PendingCall, by: DecidedBy, reason: str, events: Sequence[NewEvent]
+    ) -> ToolOutput:
+        """Somebody other than the Guardian says no, so nothing leaves the agent."""
+        denied = ToolOutput("denied", f"denied: {reason}", False, 0)
+        decided = self._news.decided(call, "deny", by, [reason])
+        await self._bench.store.record(self._fence(), [*events, decided, self._over(call, denied)])
+        return denied
+
+    async def _returned(self, call: PendingCall, output: ToolOutput) -> ToolOutput:
+        payload_json = payloads.tool_call_result(
+            call.name,
             exit_status=_EXIT_STATUS.get(output.status, "failure"),
             output=output.text,
-            request_id_ref=asked_id,
+            request_id_ref=call.request_id or "",
             duration_ms=output.duration_ms,
         )
         ruling = await self._bench.governor.ask(
             self._party,
-            self._step(payloads.TOOL_CALL_RESULT, payload),
+            self._step(payloads.TOOL_CALL_RESULT, payload_json),
             self._fence(),
             events_for=lambda ruling: [self._told(call, output, ruling)],
         )
-        self._open = None
-        if not ruling.allowed:
-            return ToolResult(request.call_id, "denied", _denied(ruling))
-        return ToolResult(request.call_id, output.status, output.text)
+        return output if ruling.allowed else _denied(ruling)
 
-    async def _run(self, name: str, arguments: Mapping[str, JsonValue]) -> _Output:
-        # Counted while it runs: the answer that allowed it has just shown that the fence is current.
-        counting = asyncio.ensure_future(self._bench.store.tool_ran(self._fence()))
-        try:
-            return await self._called(name, arguments)
-        finally:
-            await counting
-
-    async def _called(self, name: str, arguments: Mapping[str, JsonValue]) -> _Output:
-        settings = self._bench.settings
-        since_ms = self._bench.clock.monotonic_ms()
-        try:
-            box = self._box or await self._open_box()
-            outcome = await box.call(
-                name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.inline_bytes
-            )
-        except TurnkeeperError as error:
-            # What the tool had done by then nobody knows; the next call gets a box of its own.
-            _log.warning("tool_box_lost", turn_id=self._turn.id, tool=name, error=str(error))
-            await self.close()
-            return _Output("unknown", "the tool's sandbox went away", False, self._since(since_ms))
-        text, cut = cut_text(outcome.text, settings.inline_bytes)
-        return _Output(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)
-
-    async def _open_box(self) -> ToolBox:
-        workspace = self._bench.workspaces / self._turn.session_id
-        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._box = await self._bench.boxes.tool_box(workspace)
-        self._box_since_ms = self._bench.clock.monotonic_ms()
-        return self._box
+    def _arguments(self, call: PendingCall) -> JsonObject:
+        return parse_object(call.input_json.encode(), self._limits)
 
     def _step(self, method: str, payload_json: str) -> NewStep:
         return NewStep(self._bench.ids.uuid(), method, payload_json, in_window=True, turn_id=self._turn.id)
 
-    def _requested(self, call: OpenCall, request: ToolRequest) -> NewEvent:
-        input_json = minify(request.arguments)
-        text, truncated = cut_text(input_json, self._bench.settings.inline_bytes)
-        return catalogue.tool_requested(
-            turn_id=self._turn.id,
-            attempt=self._turn.attempt,
-            tool_call_id=call.tool_call_id,
-            name=request.name,
-            input_json=orjson.dumps(text).decode() if truncated else input_json,
-            input_hash=hashlib.sha256(input_json.encode()).hexdigest(),
-            truncated=truncated,
-        )
-
-    def _decided(self, call: OpenCall, ruling: Ruling) -> Sequence[NewEvent]:
-        decided = catalogue.tool_decided(
-            turn_id=self._turn.id,
-            attempt=self._turn.attempt,
-            tool_call_id=call.tool_call_id,
-            decision=_DECISIONS.get(ruling.decision or "", "allow" if ruling.allowed else "deny"),
-            decided_by="guardian" if ruling.decision is not None else "agent_policy",
-            reasons=ruling.reasons,
-            request_id=ruling.request_id,
-        )
+    def _decided(self, call: PendingCall, ruling: Ruling) -> Sequence[NewEvent]:
+        decided = self._news.ruled(call, ruling)
+        if self._pauses.may_wait(ruling):
+            return [decided]
         if not ruling.allowed:
-            return [decided, self._completed(call, "denied", source="platform", output=_denied(ruling))]
-        started = catalogue.tool_started(
-            turn_id=self._turn.id, attempt=self._turn.attempt, tool_call_id=call.tool_call_id
-        )
-        return [decided, started]
+            return [decided, self._over(call, _denied(ruling))]
+        return [decided] if call.kind == "client" else [decided, self._news.started(call)]
 
-    def _told(self, call: OpenCall, output: _Output, ruling: Ruling) -> NewEvent:
-        if not ruling.allowed:
-            return self._completed(call, "denied", source="platform", output=_denied(ruling))
-        return catalogue.tool_completed(
-            turn_id=self._turn.id,
-            attempt=self._turn.attempt,
-            tool_call_id=call.tool_call_id,
-            status=output.status,
-            output=output.text,
-            modified=False,
-            truncated=output.truncated,
-            duration_ms=output.duration_ms,
-            source="platform" if output.status == "unknown" else "sandbox",
+    def _told(self, call: PendingCall, output: ToolOutput, ruling: Ruling) -> NewEvent:
+        return self._news.completed(call, output) if ruling.allowed else self._over(call, _denied(ruling))
+
+    def _over(self, call: PendingCall, output: ToolOutput) -> NewEvent:
+        since_ms = self._bench.clock.monotonic_ms() if self._open is None else self._open.since_ms
+        return self._news.closed(call, output.status, since_ms, output.text)
+
+    def _answered(self, pause: Pause) -> ToolOutput:
+        answer = pause.answer
+        text, cut = cut_text("" if answer is None else answer.text, self._bench.settings.inline_bytes)
+        waited_ms = epoch_ms(self._bench.clock.now()) - epoch_ms(pause.paused_at)
+        return ToolOutput(
+            "ok" if answer is not None and answer.error is None else "error", text, cut, max(waited_ms, 0)
         )
 
-    def _completed(
-        self, call: OpenCall, status: ToolEnd, *, source: catalogue.EventSource, output: str = ""
-    ) -> NewEvent:
-        return catalogue.tool_completed(
-            turn_id=self._turn.id,
-            attempt=self._turn.attempt,
-            tool_call_id=call.tool_call_id,
-            status=status,
-            output=output,
-            modified=False,
-            truncated=False,
-            duration_ms=self._since(call.since_ms),
-            source=source,
-        )
 
-    def _since(self, since_ms: int) -> int:
-        return self._bench.clock.monotonic_ms() - since_ms
+def _again(payload_json: str, call: PendingCall, approval: Approval) -> str:
+    """The step as it is sent again: what it was, what an approver added, and which step was asked about."""
+    if approval.context_json is not None:
+        payload_json = payloads.with_member(payload_json, payloads.ADDITIONAL_CONTEXT, approval.context_json)
+    if approval.origin == "guardian" and call.request_id is not None:
+        payload_json = payloads.referring_to(payload_json, call.request_id)
+    return payload_json
 
 
-def cut_text(text: str, limit_bytes: int) -> tuple[str, bool]:
-    """The text, at most `limit_bytes` long in UTF-8, and whether it was cut; never inside a character."""
-    encoded = text.encode()
-    if len(encoded) <= limit_bytes:
-        return text, False
-    return encoded[:limit_bytes].decode(errors="ignore"), True
+def _refusal(approval: Approval) -> str:
+    return approval.note or ("nobody answered in time" if approval.status == "expired" else "an approver said no")
 
 
-def _denied(ruling: Ruling) -> str:
-    return f"denied: {ruling.reasoning or 'no reason given'}"
+def _denied(ruling: Ruling) -> ToolOutput:
+    return ToolOutput("denied", f"denied: {ruling.reasoning or 'no reason given'}", False, 0)

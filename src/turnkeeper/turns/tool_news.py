@@ -1,0 +1,116 @@
+"""What is written about one tool call: asked for, decided, begun, over (contract 10.3).
+
+Pure, but for the two clocks that say how long it took.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from turnkeeper.clock import Clock
+from turnkeeper.events import catalogue
+from turnkeeper.events.catalogue import DecidedBy, ToolDecision, ToolEnd
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.turns.approvals import PendingCall
+from turnkeeper.turns.model import Turn
+from turnkeeper.turns.rulings import Ruling
+from turnkeeper.turns.tool_runs import ToolOutput, cut_text
+
+_DECISIONS: Final[Mapping[str, ToolDecision]] = {
+    "allow": "allow",
+    "deny": "deny",
+    "modify": "modify",
+    "ask": "ask",
+    "defer": "defer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNews:
+    """The events of one turn's tool calls."""
+
+    turn: Turn
+    clock: Clock
+    inline_bytes: int
+
+    def requested(self, call: PendingCall) -> NewEvent:
+        """The agent wants it."""
+        text, truncated = cut_text(call.input_json, self.inline_bytes)
+        return catalogue.tool_requested(
+            turn_id=self.turn.id,
+            attempt=self.turn.attempt,
+            tool_call_id=call.tool_call_id,
+            name=call.name,
+            input_json=orjson.dumps(text).decode() if truncated else call.input_json,
+            input_hash=call.input_hash,
+            truncated=truncated,
+            kind=call.kind,
+        )
+
+    def ruled(self, call: PendingCall, ruling: Ruling) -> NewEvent:
+        """What the Guardian says."""
+        return catalogue.tool_decided(
+            turn_id=self.turn.id,
+            attempt=self.turn.attempt,
+            tool_call_id=call.tool_call_id,
+            decision=_DECISIONS.get(ruling.decision or "", "allow" if ruling.allowed else "deny"),
+            decided_by="guardian" if ruling.decision is not None else "agent_policy",
+            reasons=ruling.reasons,
+            request_id=ruling.request_id,
+        )
+
+    def decided(
+        self,
+        call: PendingCall,
+        decision: ToolDecision,
+        by: DecidedBy,
+        reasons: Sequence[str] = (),
+        *,
+        modified_input_json: str | None = None,
+    ) -> NewEvent:
+        """What somebody else says: the agent's permissions, an approver, a remembered answer."""
+        return catalogue.tool_decided(
+            turn_id=self.turn.id,
+            attempt=self.turn.attempt,
+            tool_call_id=call.tool_call_id,
+            decision=decision,
+            decided_by=by,
+            reasons=reasons,
+            request_id=None,
+            modified_input_json=modified_input_json,
+        )
+
+    def started(self, call: PendingCall) -> NewEvent:
+        """It runs."""
+        return catalogue.tool_started(turn_id=self.turn.id, attempt=self.turn.attempt, tool_call_id=call.tool_call_id)
+
+    def completed(self, call: PendingCall, output: ToolOutput) -> NewEvent:
+        """What the agent gets; what a client-side tool gave and what nobody knows is the platform's word."""
+        ours = call.kind == "client" or output.status == "unknown"
+        return catalogue.tool_completed(
+            turn_id=self.turn.id,
+            attempt=self.turn.attempt,
+            tool_call_id=call.tool_call_id,
+            status=output.status,
+            output=output.text,
+            modified=False,
+            truncated=output.truncated,
+            duration_ms=output.duration_ms,
+            source="platform" if ours else "sandbox",
+        )
+
+    def closed(self, call: PendingCall, status: ToolEnd, since_ms: int, output: str = "") -> NewEvent:
+        """It is over without a result."""
+        return catalogue.tool_completed(
+            turn_id=self.turn.id,
+            attempt=self.turn.attempt,
+            tool_call_id=call.tool_call_id,
+            status=status,
+            output=output,
+            modified=False,
+            truncated=False,
+            duration_ms=self.clock.monotonic_ms() - since_ms,
+            source="platform",
+        )

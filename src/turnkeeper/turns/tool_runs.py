@@ -1,0 +1,100 @@
+"""The tool box of one turn: opened at its first call, used by all of them, gone before the turn's ending is written.
+
+Answers for running one tool at a time and for saying `unknown` where nobody can know what a tool did. Whether a call
+may run is not decided here.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from turnkeeper.acs import JsonValue
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.events import catalogue
+from turnkeeper.events.catalogue import ToolEnd
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.turns.box_ports import ToolBox
+from turnkeeper.turns.model import Fence, Turn
+from turnkeeper.turns.workbench import Workbench
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool gave, cut to what may be told."""
+
+    status: ToolEnd
+    text: str
+    truncated: bool
+    duration_ms: int
+
+
+class ToolRuns:
+    """The tool box of one turn. `released` are the events of boxes that are gone."""
+
+    def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence]) -> None:
+        self._bench = bench
+        self._turn = turn
+        self._fence = fence
+        self._box: ToolBox | None = None
+        self._box_since_ms = 0
+        self.released: list[NewEvent] = []
+
+    async def run(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolOutput:
+        """One executed call, counted in the ledger. Raises `StaleFence`."""
+        # Counted while it runs: the answer that allowed it has just shown that the fence is current.
+        counting = asyncio.ensure_future(self._bench.store.tool_ran(self._fence()))
+        try:
+            return await self._called(name, arguments)
+        finally:
+            await counting
+
+    async def close(self) -> None:
+        """Ends the tool box; returns when its processes are gone."""
+        if self._box is None:
+            return
+        box, self._box = self._box, None
+        try:
+            await box.kill()
+        except TurnkeeperError as error:
+            _log.error("tool_box_not_gone", turn_id=self._turn.id, sandbox_id=box.sandbox_id, error=str(error))
+            return
+        lifetime_ms = self._bench.clock.monotonic_ms() - self._box_since_ms
+        self.released.append(
+            catalogue.sandbox_released(turn_id=self._turn.id, sandbox_id=box.sandbox_id, lifetime_ms=lifetime_ms)
+        )
+
+    async def _called(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolOutput:
+        settings = self._bench.settings
+        since_ms = self._bench.clock.monotonic_ms()
+        try:
+            box = self._box or await self._open_box()
+            outcome = await box.call(
+                name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.inline_bytes
+            )
+        except TurnkeeperError as error:
+            # What the tool had done by then nobody knows; the next call gets a box of its own.
+            _log.warning("tool_box_lost", turn_id=self._turn.id, tool=name, error=str(error))
+            await self.close()
+            duration_ms = self._bench.clock.monotonic_ms() - since_ms
+            return ToolOutput("unknown", "the tool's sandbox went away", False, duration_ms)
+        text, cut = cut_text(outcome.text, settings.inline_bytes)
+        return ToolOutput(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)
+
+    async def _open_box(self) -> ToolBox:
+        workspace = self._bench.workspaces / self._turn.session_id
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._box = await self._bench.boxes.tool_box(workspace)
+        self._box_since_ms = self._bench.clock.monotonic_ms()
+        return self._box
+
+
+def cut_text(text: str, limit_bytes: int) -> tuple[str, bool]:
+    """The text, at most `limit_bytes` long in UTF-8, and whether it was cut; never inside a character."""
+    encoded = text.encode()
+    if len(encoded) <= limit_bytes:
+        return text, False
+    return encoded[:limit_bytes].decode(errors="ignore"), True
