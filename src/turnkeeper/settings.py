@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, cast, get_args
 
@@ -186,6 +187,24 @@ class LimitSettings(Branch):
     inline_bytes: Count = Field(default=16 * Kibibyte, description="Longest tool output that is kept inside an event.")
 
 
+class WebhookSettings(Branch):
+    """How events reach the addresses that apps name."""
+
+    allow_http: bool = Field(default=False, description="Whether an endpoint may be plain http.")
+    networks: tuple[str, ...] = Field(
+        default=(),
+        description="Networks (`10.0.0.0/8`) that webhooks may be sent to although they are not public.",
+    )
+    concurrency: Count = Field(default=64, description="Deliveries tried at one time by this process.")
+    poll_ms: Count = Field(default=1_000, description="Longest wait before deliveries that are due are looked for.")
+
+    @model_validator(mode="after")
+    def _real_networks(self) -> "WebhookSettings":
+        for text in self.networks:
+            ip_network(text)
+        return self
+
+
 class LogSettings(Branch):
     """What the process says on standard error."""
 
@@ -232,6 +251,7 @@ class Settings(Branch):
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
     limits: LimitSettings = LimitSettings()
+    webhooks: WebhookSettings = WebhookSettings()
     log: LogSettings = LogSettings()
     providers: dict[ProviderName, ProviderSettings] = Field(
         default_factory=lambda: {"local": ProviderSettings(kind="local")},
@@ -248,6 +268,10 @@ def unsafe_choices(settings: Settings) -> tuple[str, ...]:
         choices.append("guardian.on_decision_failure is proceed: a step without a verdict is carried out")
     if settings.server.host not in {"127.0.0.1", "::1", "localhost"}:
         choices.append(f"server.host is {settings.server.host}: plain HTTP is open to other machines")
+    if settings.webhooks.networks:
+        choices.append(f"webhooks.networks: webhooks may be sent into {', '.join(settings.webhooks.networks)}")
+    if settings.webhooks.allow_http:
+        choices.append("webhooks.allow_http: events may be sent over plain http, signed but readable")
     if settings.guardian.url is not None and settings.guardian.url.startswith("http://"):
         choices.append("guardian.url is plain http: steps are signed on the way, but can be read")
     return tuple(choices)
@@ -311,4 +335,6 @@ def render_value(value: object) -> str:
         return "unset"
     if isinstance(value, SecretStr):
         return _PASSWORD.sub(r"\1***@", value.get_secret_value())
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in cast("tuple[object, ...]", value)) or "none"
     return json.dumps(value) if isinstance(value, bool | int) else str(value)

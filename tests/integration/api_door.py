@@ -147,6 +147,7 @@ async def opened(
         ids=RandomIds(clock),
         cursor_secret=b"c" * 32,
         readiness=readiness,
+        webhooks=store.webhooks(),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),

@@ -9,6 +9,8 @@ from fastapi import Depends, Request
 
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock
+from turnkeeper.events.webhooks.addresses import Network
+from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
 from turnkeeper.turns.ports import TurnCommands, TurnReads
 from turnkeeper.turns.schema_check import SchemaChecker
@@ -37,6 +39,8 @@ class ApiSettings:
     sse_heartbeat_ms: int = 15_000
     sse_max_age_ms: int = 3_600_000
     poll_ms: int = 1_000
+    webhooks_allow_http: bool = False
+    webhook_networks: tuple[Network, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class ApiDeps:
     ids: IdSource
     cursor_secret: bytes = field(repr=False)
     readiness: Callable[[], Awaitable[Readiness]]
+    webhooks: WebhookStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None

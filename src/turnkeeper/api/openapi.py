@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from turnkeeper.api.openapi_schemas import COMPONENTS
+from turnkeeper.api.openapi_webhooks import WEBHOOK_COMPONENTS
 from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
 from turnkeeper.events.envelope import API_VERSION
 
@@ -56,6 +57,9 @@ _VALUES: Final[Mapping[str, Document]] = {
     "deltas": _value(
         "deltas", {"enum": ["true", "false"]}, "Whether unfinished text is wanted, where it may be shown."
     ),
+    "delivery_status": _value(
+        "status", {"enum": ["pending", "delivered", "dead", "canceled"]}, "Only deliveries that stand so."
+    ),
     "Last-Event-ID": _value("Last-Event-ID", {"type": "integer", "minimum": 0}, "Wins over `after`.", place="header"),
     "Idempotency-Key": _value(
         "Idempotency-Key",
@@ -94,7 +98,7 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
     if app.openapi_schema is None or "Problem" not in app.openapi_schema.get("components", {}).get("schemas", {}):
         document = generate()
         components = document.setdefault("components", {})
-        components["schemas"] = dict(COMPONENTS)
+        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS}
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION
         _secure(document)

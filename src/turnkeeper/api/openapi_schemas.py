@@ -8,34 +8,40 @@ from turnkeeper.turns.model import StopReason, TurnStatus
 Schema = dict[str, Any]
 
 
-def _id(prefix: str) -> Schema:
+def id_schema(prefix: str) -> Schema:
+    """An id with a prefix."""
     return {"type": "string", "pattern": f"^{prefix}_[0-9A-HJKMNP-TV-Z]{{26}}$"}
 
 
-def _closed(required: tuple[str, ...], properties: Schema) -> Schema:
+def closed_object(required: tuple[str, ...], properties: Schema) -> Schema:
+    """An object of these members alone."""
     return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
 
 
-def _open(properties: Schema) -> Schema:
+def open_object(properties: Schema) -> Schema:
+    """An object with at least these members."""
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
-def _or_null(schema: Schema) -> Schema:
+def nullable(schema: Schema) -> Schema:
+    """The same, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _list_of(name: str) -> Schema:
-    return _open(
+def list_schema(name: str) -> Schema:
+    """A page of a component."""
+    return open_object(
         {
             "object": {"const": "list"},
             "data": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},
             "has_more": {"type": "boolean"},
-            "next_cursor": _or_null({"type": "string"}),
+            "next_cursor": nullable({"type": "string"}),
         }
     )
 
 
-def _whole(low: int, high: int | None = None) -> Schema:
+def whole_number(low: int, high: int | None = None) -> Schema:
+    """An integer of a range."""
     return {"type": "integer", "minimum": low} | ({} if high is None else {"maximum": high})
 
 
@@ -54,19 +60,19 @@ _LIMITS: Final[Schema] = {
     name: {"type": ["integer", "null"], "minimum": 1, "maximum": 2**53 - 1}
     for name in ("max_model_calls", "max_total_tokens", "max_output_tokens")
 }
-_COST: Final[Schema] = _or_null(_open({"amount": {"type": "string"}, "currency": {"type": "string"}}))
+_COST: Final[Schema] = nullable(open_object({"amount": {"type": "string"}, "currency": {"type": "string"}}))
 _TOKENS: Final[Schema] = {
-    name: _whole(0)
+    name: whole_number(0)
     for name in ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 }
 
 _REQUESTS: Final[Schema] = {
-    "Budget": _closed((), _LIMITS),
-    "NewAgent": _closed(
+    "Budget": closed_object((), _LIMITS),
+    "NewAgent": closed_object(
         ("name", "model"),
         {
             "name": _NAME,
-            "model": _closed(
+            "model": closed_object(
                 ("provider", "id"),
                 {
                     "provider": {"type": "string", "description": "The name of a configured provider."},
@@ -76,21 +82,28 @@ _REQUESTS: Final[Schema] = {
             ),
             "instructions": {"type": "string", "maxLength": 262_144},
             "tools": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "maxItems": 64},
-            "limits": _closed((), {"timeout_ms": _whole(1, 86_400_000), "max_repair_attempts": _whole(0, 10)}),
+            "limits": closed_object(
+                (),
+                {
+                    "timeout_ms": whole_number(1, 86_400_000),
+                    "max_repair_attempts": whole_number(0, 10),
+                    "max_attempts": whole_number(1, 10),
+                },
+            ),
             "metadata": _METADATA,
         },
     ),
-    "NewSession": _closed(
+    "NewSession": closed_object(
         ("agent_id",),
         {
-            "agent_id": _id("agt"),
+            "agent_id": id_schema("agt"),
             "title": _TITLE,
             "budget": {"$ref": "#/components/schemas/Budget"},
             "metadata": _METADATA,
         },
     ),
-    "CloseSession": _closed((), {"mode": {"enum": ["drain", "cancel"], "default": "drain"}}),
-    "NewTurn": _closed(
+    "CloseSession": closed_object((), {"mode": {"enum": ["drain", "cancel"], "default": "drain"}}),
+    "NewTurn": closed_object(
         ("input",),
         {
             "input": {
@@ -102,8 +115,8 @@ _REQUESTS: Final[Schema] = {
                         "maxItems": 100,
                         "items": {
                             "anyOf": [
-                                _closed(("type", "text"), {"type": {"const": "text"}, "text": _TEXT}),
-                                _closed(("type", "value"), {"type": {"const": "json"}, "value": {}}),
+                                closed_object(("type", "text"), {"type": {"const": "text"}, "text": _TEXT}),
+                                closed_object(("type", "value"), {"type": {"const": "json"}, "value": {}}),
                             ]
                         },
                     },
@@ -112,22 +125,27 @@ _REQUESTS: Final[Schema] = {
             "output_schema": {"description": "A JSON Schema of draft 2020-12, at most 64 KiB, local references only."},
             "metadata": _METADATA,
             "budget": {"$ref": "#/components/schemas/Budget"},
-            "max_repair_attempts": _whole(0, 10),
+            "max_repair_attempts": whole_number(0, 10),
+            "max_attempts": whole_number(1, 10),
+            "on_busy": {"enum": ["enqueue", "reject", "interrupt"]},
+            "start_by": _TIME,
         },
     ),
-    "CancelTurn": _closed(
+    "CancelTurn": closed_object(
         (), {"mode": {"enum": ["graceful", "immediate"], "default": "graceful"}, "reason": {**_TITLE, "maxLength": 500}}
     ),
 }
 
 _ANSWERS: Final[Schema] = {
-    "Agent": _open(
+    "Agent": open_object(
         {
-            "id": _id("agt"),
+            "id": id_schema("agt"),
             "object": {"const": "agent"},
-            "version": _whole(1),
+            "version": whole_number(1),
             "name": {"type": "string"},
-            "model": _open({"provider": {"type": "string"}, "id": {"type": "string"}, "params": {"type": "object"}}),
+            "model": open_object(
+                {"provider": {"type": "string"}, "id": {"type": "string"}, "params": {"type": "object"}}
+            ),
             "instructions": {"type": "string"},
             "tools": {"type": "array", "items": {"type": "string"}},
             "limits": {"type": "object"},
@@ -136,72 +154,74 @@ _ANSWERS: Final[Schema] = {
             "archived_at": _NULL,
         }
     ),
-    "Session": _open(
+    "Session": open_object(
         {
-            "id": _id("ses"),
+            "id": id_schema("ses"),
             "object": {"const": "session"},
-            "agent_id": _id("agt"),
-            "agent_version": _whole(1),
+            "agent_id": id_schema("agt"),
+            "agent_version": whole_number(1),
             "status": {"enum": ["idle", "busy", "closing", "closed"]},
-            "active_turn_id": _or_null(_id("trn")),
-            "queue_depth": _whole(0),
-            "last_sequence": _whole(0),
-            "oldest_sequence": _whole(0),
+            "active_turn_id": nullable(id_schema("trn")),
+            "queue_depth": whole_number(0),
+            "last_sequence": whole_number(0),
+            "oldest_sequence": whole_number(0),
             "workspace": {"type": "object"},
             "budget_id": _NULL,
-            "budget": _or_null({"type": "object"}),
+            "budget": nullable({"type": "object"}),
             "usage": _NULL,
             "title": {"type": ["string", "null"]},
             "metadata": {"type": "object"},
             "created_at": _TIME,
             "last_active_at": _TIME,
-            "closed_at": _or_null(_TIME),
+            "closed_at": nullable(_TIME),
             "expires_at": _NULL,
         }
     ),
-    "Usage": _open(
+    "Usage": open_object(
         {
             **_TOKENS,
-            "total_tokens": _whole(0),
-            "model_calls": _whole(0),
-            "tool_calls": _whole(0),
-            "sandbox_ms": _whole(0),
+            "total_tokens": whole_number(0),
+            "model_calls": whole_number(0),
+            "tool_calls": whole_number(0),
+            "sandbox_ms": whole_number(0),
             "cost": _COST,
             "by_model": {
                 "type": "array",
-                "items": _open({"model": {"type": "string"}, **_TOKENS, "model_calls": _whole(0), "cost": _COST}),
+                "items": open_object(
+                    {"model": {"type": "string"}, **_TOKENS, "model_calls": whole_number(0), "cost": _COST}
+                ),
             },
             "estimated": {"type": "boolean"},
         }
     ),
-    "Turn": _open(
+    "Turn": open_object(
         {
-            "id": _id("trn"),
+            "id": id_schema("trn"),
             "object": {"const": "turn"},
-            "session_id": _id("ses"),
-            "agent_id": _id("agt"),
-            "agent_version": _whole(1),
+            "session_id": id_schema("ses"),
+            "agent_id": id_schema("agt"),
+            "agent_version": whole_number(1),
             "status": {"enum": [status.value for status in TurnStatus]},
             "stop_reason": {"enum": [None, *(reason.value for reason in StopReason)]},
             "input": {"type": ["string", "array"]},
             "output_schema": {},
-            "output": _or_null(_open({"text": {"type": "string"}})),
+            "output": nullable(open_object({"text": {"type": "string"}})),
             "result": {},
             "result_error": {"enum": [None, "not_submitted", "invalid", "withheld"]},
             "usage": {"$ref": "#/components/schemas/Usage"},
             "metadata": {"type": "object"},
             "idempotency_key": {"type": ["string", "null"]},
-            "budget": _or_null({"type": "object"}),
-            "on_busy": {"const": "enqueue"},
+            "budget": nullable({"type": "object"}),
+            "on_busy": {"enum": ["enqueue", "reject", "interrupt"]},
             "priority": {"const": "interactive"},
             "queue_position": {"type": ["integer", "null"]},
             "blocked_by": {"type": ["object", "null"]},
-            "attempt": _whole(0),
-            "max_attempts": _whole(1),
+            "attempt": whole_number(0),
+            "max_attempts": whole_number(1),
             "repair_attempts_left": {"type": ["integer", "null"]},
             "pause": _NULL,
-            "error": _or_null(
-                _open(
+            "error": nullable(
+                open_object(
                     {
                         "type": {"type": "string"},
                         "code": {"type": "string"},
@@ -212,36 +232,36 @@ _ANSWERS: Final[Schema] = {
             ),
             "parent_turn_id": _NULL,
             "retry_of": _NULL,
-            "cancel_requested_at": _or_null(_TIME),
+            "cancel_requested_at": nullable(_TIME),
             "created_at": _TIME,
-            "started_at": _or_null(_TIME),
-            "ended_at": _or_null(_TIME),
-            "start_by": _NULL,
+            "started_at": nullable(_TIME),
+            "ended_at": nullable(_TIME),
+            "start_by": nullable(_TIME),
             "duration_ms": {"type": ["integer", "null"], "minimum": 0},
-            "first_sequence": _whole(1),
-            "last_sequence": _whole(1),
+            "first_sequence": whole_number(1),
+            "last_sequence": whole_number(1),
         }
     ),
-    "Submission": _open(
+    "Submission": open_object(
         {
-            "submission": _whole(1),
+            "submission": whole_number(1),
             "valid": {"type": "boolean"},
             "value": {},
             "errors": {"type": "array", "items": {"type": "object"}},
             "withheld": {"type": "boolean", "description": "The value was not allowed out, or not yet."},
         }
     ),
-    "Event": _open(
+    "Event": open_object(
         {
-            "id": _id("evt"),
+            "id": id_schema("evt"),
             "object": {"const": "event"},
             "type": {"type": "string"},
             "api_version": {"type": "string"},
             "created_at": _TIME,
             "source": {"enum": ["sandbox", "platform"]},
-            "project_id": _id("prj"),
-            "session_id": _id("ses"),
-            "turn_id": _or_null(_id("trn")),
+            "project_id": id_schema("prj"),
+            "session_id": nullable(id_schema("ses")),
+            "turn_id": nullable(id_schema("trn")),
             "sequence": {"type": ["integer", "null"], "minimum": 1},
             "attempt": {"type": ["integer", "null"], "minimum": 0},
             "thread_id": _NULL,
@@ -249,27 +269,27 @@ _ANSWERS: Final[Schema] = {
             "data_url": _NULL,
         }
     ),
-    "Problem": _open(
+    "Problem": open_object(
         {
             "type": {"type": "string"},
             "title": {"type": "string"},
-            "status": _whole(400, 599),
+            "status": whole_number(400, 599),
             "detail": {"type": "string"},
             "code": {"enum": list(PROBLEMS)},
             "param": {"type": ["string", "null"]},
-            "request_id": _id("req"),
+            "request_id": id_schema("req"),
             "retry_after_ms": {"type": ["integer", "null"]},
             "errors": {
                 "type": "array",
-                "items": _open(
+                "items": open_object(
                     {"pointer": {"type": "string"}, "code": {"type": "string"}, "detail": {"type": "string"}}
                 ),
             },
             "hint": {"type": "string"},
         }
     ),
-    "Health": _open({"status": {"const": "ok"}}),
-    "Readiness": _open(
+    "Health": open_object({"status": {"const": "ok"}}),
+    "Readiness": open_object(
         {
             "ready": {"type": "boolean"},
             "checks": {"type": "object", "additionalProperties": {"type": "boolean"}},
@@ -281,5 +301,5 @@ _ANSWERS: Final[Schema] = {
 COMPONENTS: Final[Schema] = {
     **_REQUESTS,
     **_ANSWERS,
-    **{f"{name}List": _list_of(name) for name in ("Agent", "Session", "Turn", "Submission", "Event")},
+    **{f"{name}List": list_schema(name) for name in ("Agent", "Session", "Turn", "Submission", "Event")},
 }

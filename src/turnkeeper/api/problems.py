@@ -56,6 +56,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not_found": ProblemKind(404, "Not found", "Check the id and the path."),
     "method_not_allowed": ProblemKind(405, "Method not allowed", "Use a method that the Allow header lists."),
     "request_timeout": ProblemKind(408, "The body did not arrive in time", "Send the request again."),
+    "session_busy": ProblemKind(
+        409, "The session has an open turn", "Post the turn again when that one has ended, or with on_busy enqueue."
+    ),
     "session_closed": ProblemKind(409, "The session is closed", "Open another session with POST /v1/sessions."),
     "turn_ended": ProblemKind(409, "The turn has ended", "Post another turn."),
     "idempotency_in_progress": ProblemKind(409, "The first request is still being accepted", "Try again in a second."),
@@ -72,7 +75,13 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "budget_invalid": ProblemKind(422, "Invalid budget", "Each limit is a whole number above zero."),
     "not_supported_yet": ProblemKind(422, "Not supported yet", _LATER_HINT),
-    "queue_full": ProblemKind(429, "The session's queue is full", "Wait for a turn of this session to end."),
+    "webhook_address_refused": ProblemKind(
+        422, "Webhooks may not be sent to this address", "Use a public https address, or have its network listed."
+    ),
+    "too_many_endpoints": ProblemKind(409, "Too many webhook endpoints", "Delete an endpoint that is not used."),
+    "too_many_secrets": ProblemKind(409, "Too many secrets in their overlap", "Rotate with `overlap_hours` 0."),
+    "delivery_pending": ProblemKind(409, "The delivery is still being tried", "Wait for its end."),
+    "queue_full": ProblemKind(429, "The queue is full", "Wait for a turn to end."),
     "too_many_streams": ProblemKind(429, "Too many streams", "Close a stream before you open another."),
     "internal_error": ProblemKind(
         500, "Internal error", "Try again; if it stays, give the operator the request_id to find it in the log."

@@ -20,7 +20,7 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "guardian": (),
     "budget": (),
 }
-LIMITS_FIELDS: Final[UnbuiltFields] = {"max_attempts": (1,), "pause_expiry_ms": ()}
+LIMITS_FIELDS: Final[UnbuiltFields] = {"pause_expiry_ms": ()}
 SESSION_FIELDS: Final[UnbuiltFields] = {
     "agent_version": (1,),
     "workspace": ({"mode": "persistent"},),
@@ -29,9 +29,6 @@ SESSION_FIELDS: Final[UnbuiltFields] = {
     "retention_days": (),
 }
 TURN_FIELDS: Final[UnbuiltFields] = {
-    "on_busy": ("enqueue",),
-    "start_by": (),
-    "max_attempts": (1,),
     "priority": ("interactive",),
 }
 BUDGET_FIELDS: Final[UnbuiltFields] = {"max_cost": (), "max_tool_calls": (), "max_active_ms": ()}
@@ -79,8 +76,6 @@ RESOURCES: Final = (
     "secrets",
     "skills",
     "usage",
-    "webhook_deliveries",
-    "webhook_endpoints",
 )
 
 _ENDPOINT_PATTERNS = tuple(

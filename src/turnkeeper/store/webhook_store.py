@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from turnkeeper.events.envelope import ProjectEvent
 from turnkeeper.events.webhooks.endpoints import (
     Attempt,
     Claimed,
@@ -72,6 +73,9 @@ class SqlWebhookStore(WebhookStore):
 
     async def delivery(self, delivery_id: str) -> DeliveryView:
         return await self._read(lambda conn: deliveries.delivery_view(conn, delivery_id))
+
+    async def project_event(self, event_id: str) -> ProjectEvent:
+        return await self._read(lambda conn: webhooks.project_event_by_id(conn, event_id))
 
     async def retry(self, delivery_id: str) -> Delivery:
         return await self._write(lambda tx: deliveries.retry_delivery(tx, delivery_id))

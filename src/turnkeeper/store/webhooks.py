@@ -168,6 +168,14 @@ def append_project_event(tx: Tx, new: NewEvent, *, but_not: str | None = None) -
     return event
 
 
+def project_event_by_id(conn: Connection, event_id: str) -> ProjectEvent:
+    """An event outside of every session. Raises `NotFound`."""
+    row = conn.execute(select(project_events).where(project_events.c.id == event_id)).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"there is no event {event_id}")
+    return to_project_event(row)
+
+
 def to_project_event(row: RowMapping) -> ProjectEvent:
     """A row of `project_events`."""
     return ProjectEvent(row["id"], row["type"], row["created_at"], row["project_id"], row["data"])

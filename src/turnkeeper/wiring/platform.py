@@ -20,6 +20,7 @@ from turnkeeper.api.deps import ApiDeps, ApiSettings, Readiness
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, load_or_make_key
+from turnkeeper.events.webhooks.addresses import parse_networks
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.gateway import ModelGateway
@@ -40,6 +41,7 @@ from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
 from turnkeeper.wiring.doors import dispatch
 from turnkeeper.wiring.guardian import make_governor, open_guardian_side
 from turnkeeper.wiring.models import OutputModes, WorkerGateway, provider_sources
+from turnkeeper.wiring.webhooks import delivering
 
 MAX_DEAD_LETTERS_COUNTED: Final = 100
 
@@ -92,6 +94,7 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
             settings=_worker_settings(base.settings),
         )
         await stack.enter_async_context(_working(Worker(bench)))
+        await stack.enter_async_context(delivering(base, store, bench.owner))
         api = _api_deps(base, store, checker)
         yield Platform(store, base.wakeups, api, dispatch(build_api(api), side.acs, side.admin), side.name)
 
@@ -174,6 +177,7 @@ def _api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) ->
         ids=base.ids,
         cursor_secret=load_or_make_key(base.folder.cursor_key),
         readiness=readiness,
+        webhooks=store.webhooks(),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),
         model_params=TUNABLE_PARAMETERS,
@@ -184,6 +188,8 @@ def _api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) ->
             sse_heartbeat_ms=server.sse_heartbeat_ms,
             sse_max_age_ms=server.sse_max_age_ms,
             poll_ms=base.settings.worker.poll_ms,
+            webhooks_allow_http=base.settings.webhooks.allow_http,
+            webhook_networks=parse_networks(base.settings.webhooks.networks),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
     )

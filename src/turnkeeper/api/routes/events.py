@@ -27,7 +27,7 @@ from turnkeeper.api.unbuilt import STREAM_QUERY as UNBUILT_STREAM_QUERY
 from turnkeeper.events.cursors import parse_cursor
 from turnkeeper.events.envelope import Event, render_event
 from turnkeeper.turns.model import Session, Turn
-from turnkeeper.turns.ports import Page, PageRequest
+from turnkeeper.turns.ports import NotFound, Page, PageRequest
 
 MAX_TYPES: Final = 50
 MAX_SEQUENCE: Final = 2**53 - 1
@@ -44,7 +44,12 @@ _TYPES = re.compile(r"[a-z_]{1,40}(\.[a-z_]{1,40}){1,3}\Z")
 async def get_event(event_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
     """Shows an event."""
     Query(request, ())
-    return json_response(render_event(await deps.store.event(require_id(event_id, "evt", "event"))))
+    require_id(event_id, "evt", "event")
+    try:
+        event = await deps.store.event(event_id)
+    except NotFound:
+        event = await deps.webhooks.project_event(event_id)
+    return json_response(render_event(event))
 
 
 @router.get(

@@ -4,11 +4,12 @@ INVARIANT: a delivery is claimed by at most one owner at a time, until its lease
 only for the owner that claimed it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
+from turnkeeper.events.envelope import ProjectEvent
 from turnkeeper.events.webhooks.endpoints import (
     Attempt,
     Claimed,
@@ -88,6 +89,10 @@ class WebhookStore(Protocol):
         """Raises `NotFound`."""
         ...
 
+    async def project_event(self, event_id: str) -> ProjectEvent:
+        """An event outside of every session. Raises `NotFound`."""
+        ...
+
     async def retry(self, delivery_id: str) -> Delivery:
         """A new round for it, at once. Raises `NotFound`, `DeliveryPending`."""
         ...
@@ -120,6 +125,6 @@ class Sender(Protocol):
 class Resolver(Protocol):
     """Finds the addresses of a host."""
 
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
+    def __call__(self, host: str, port: int, /) -> Awaitable[Sequence[str]]:
         """Raises `OSError`."""
         ...
