@@ -20,7 +20,8 @@ from turnkeeper.testing.recording_sandbox import HarnessScript, RecordingGateway
 from turnkeeper.testing.scripted_guardian import ScriptedGuardian
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
-from turnkeeper.turns.model import AgentLimits, Budget, CanceledBy, ModelChoice, Session, Turn
+from turnkeeper.turns.model import AgentLimits, Budget, CanceledBy, ClientTool, ModelChoice, Session, Turn
+from turnkeeper.turns.permissions import Permission
 from turnkeeper.turns.ports import GuardianLink, NewAgent, NewSession, NewTurn
 from turnkeeper.turns.schema_check import SchemaError
 from turnkeeper.turns.timing import LoopWaiter, Waiter
@@ -67,6 +68,8 @@ class Rig:
     working: asyncio.Task[None] | None = None
     tools: tuple[str, ...] = ("shell",)
     limits: AgentLimits = field(default_factory=AgentLimits)
+    permissions: dict[str, Permission] = field(default_factory=dict[str, Permission])
+    client_tools: tuple[ClientTool, ...] = ()
 
     def work(self) -> None:
         """The worker begins."""
@@ -87,7 +90,16 @@ class Rig:
 
     async def session(self, *, budget: Budget | None = None) -> Session:
         agent = await self.store.create_agent(
-            NewAgent("agent", ModelChoice("stub", "model"), "Be brief.", self.tools, self.limits, "{}")
+            NewAgent(
+                "agent",
+                ModelChoice("stub", "model"),
+                "Be brief.",
+                self.tools,
+                self.limits,
+                "{}",
+                permissions=self.permissions,
+                client_tools=self.client_tools,
+            )
         )
         return await self.store.create_session(NewSession(agent.id, None, "{}", budget))
 
@@ -116,6 +128,13 @@ class Rig:
     async def ended(self, turn_id: str) -> Turn:
         """The turn once it is terminal."""
         return await self.until(turn_id, lambda turn: turn.status.terminal)
+
+    async def freed(self, turn_id: str) -> None:
+        """Once no worker holds the turn."""
+        async with asyncio.timeout(DEADLINE_S):
+            with self.wakeups.watch("queue") as watch:
+                while turn_id in {hold.fence.turn_id for hold in await self.store.held_by_others("nobody")}:
+                    await watch.wait(timeout_ms=200)
 
     async def run_turn(
         self,
