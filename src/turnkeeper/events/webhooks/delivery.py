@@ -35,7 +35,7 @@ class DeliverySettings:
     """`concurrency` is over all endpoints; the lease must be longer than a try may take."""
 
     concurrency: int = 64
-    lease_ms: int = 60_000
+    lease_ms: int = 30_000
     poll_ms: int = 1_000
 
 
