@@ -134,6 +134,16 @@ class Rig:
         await self.store.starting(fence, [is_starting(fence.turn_id)])
         return fence
 
+    async def start(self, fence: Fence) -> Turn:
+        """A claimed turn's agent code runs."""
+        await self.store.starting(fence, [is_starting(fence.turn_id)])
+        return await self.store.started(fence, [has_started(fence.turn_id)])
+
+    async def retry(self, fence: Fence, *, delay_ms: int = 5_000) -> Turn:
+        """The turn's attempt is lost and will be tried again."""
+        told = catalogue.turn_retrying(turn_id=fence.turn_id, failed_attempt=1, delay_ms=delay_ms)
+        return await self.store.retry(fence, delay_ms=delay_ms, active_ms=70, events=[told])
+
     async def running(self, owner: str = "worker", **changes: Any) -> Fence:
         """A turn of a new session whose agent code runs."""
         budget: Budget | None = changes.pop("session_budget", None)

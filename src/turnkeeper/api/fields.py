@@ -6,6 +6,7 @@ knows and we have not built is `not_supported_yet`, each with its JSON Pointer. 
 
 import re
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from typing import Final, cast
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
@@ -14,6 +15,7 @@ from turnkeeper.api.problems import Issue, refused_for
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 _SHOWN_CHARACTERS = 100
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 class Fields:
@@ -71,6 +73,18 @@ class Fields:
             return self._wrong(name, f"is not between {low} and {high}", code)
         return whole
 
+    def time(self, name: str) -> datetime | None:
+        """A time of RFC 3339, in UTC."""
+        value = self._members.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not _RFC_3339.fullmatch(value):
+            return self._wrong(name, "is not a time such as 2026-12-01T10:00:00Z")
+        try:
+            return datetime.fromisoformat(value).astimezone(UTC)
+        except (ValueError, OverflowError):
+            return self._wrong(name, "is not a time that exists")
+
     def choice(self, name: str, options: tuple[str, ...], default: str) -> str:
         """One of the options."""
         value = self._members.get(name)
@@ -117,7 +131,11 @@ class Fields:
         if not isinstance(items, list) or len(items) > max_items:
             self._wrong(name, f"is not a list of at most {max_items} objects")
             return []
-        return [self._element(f"{self.pointer(name)}/{index}", item) for index, item in enumerate(items)]
+        return [self.element(name, index, item) for index, item in enumerate(items)]
+
+    def element(self, name: str, index: int, item: JsonValue) -> "Fields":
+        """One element of a list, to be read as an object in turn."""
+        return self._element(f"{self.pointer(name)}/{index}", item)
 
     def _element(self, at: str, item: JsonValue) -> "Fields":
         if isinstance(item, dict):

@@ -5,6 +5,7 @@ Answers for checked, typed values with the raw text of what must be echoed. Look
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal, cast
 
 import orjson
@@ -15,7 +16,7 @@ from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.unbuilt import AGENT_FIELDS, BUDGET_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
-from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice
+from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.ports import NewAgent, NewSession
 
 MAX_NAME_CHARACTERS: Final = 200
@@ -26,16 +27,29 @@ MAX_PARAMS_BYTES: Final = 16_384
 MAX_PARTS: Final = 100
 MAX_REASON_CHARACTERS: Final = 500
 MAX_REPAIR_ATTEMPTS: Final = 10
+MAX_ATTEMPTS: Final = 10
 DEFAULT_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
+_TURN_NAMES = frozenset(
+    {
+        "input",
+        "output_schema",
+        "metadata",
+        "budget",
+        "max_repair_attempts",
+        "max_attempts",
+        "on_busy",
+        "start_by",
+    }
+)
 _BUDGET_NAMES = ("max_model_calls", "max_total_tokens", "max_output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class TurnBody:
-    """The body of a posted turn. `max_repair_attempts` is `None` where the agent's own number counts."""
+    """The body of a posted turn. An attempt limit is `None` where the agent's own number counts."""
 
     input_text: str
     input_json: str
@@ -43,6 +57,9 @@ class TurnBody:
     metadata_json: str
     budget: Budget | None
     max_repair_attempts: int | None
+    max_attempts: int | None = None
+    on_busy: OnBusy = "enqueue"
+    start_by: datetime | None = None
 
 
 def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
@@ -76,14 +93,27 @@ def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
 def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:
     """The turn to accept. The output schema is not looked into here. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close({"input", "output_schema", "metadata", "budget", "max_repair_attempts"}, TURN_FIELDS)
+    fields.close(_TURN_NAMES, TURN_FIELDS)
     input_text = _input_text(fields, body.slices, settings.text_bytes)
     metadata_json = _metadata(fields, body, settings)
     budget = _budget(fields.object("budget"))
     repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
+    attempts = fields.integer("max_attempts", low=1, high=MAX_ATTEMPTS)
+    on_busy = cast("OnBusy", fields.choice("on_busy", ("enqueue", "reject", "interrupt"), "enqueue"))
+    start_by = fields.time("start_by")
     schema_json = body.slices["output_schema"] if fields.has("output_schema") else None
     fields.finish()
-    return TurnBody(input_text, body.slices["input"], schema_json, metadata_json, budget, repairs)
+    return TurnBody(
+        input_text,
+        body.slices["input"],
+        schema_json,
+        metadata_json,
+        budget,
+        repairs,
+        max_attempts=attempts,
+        on_busy=on_busy,
+        start_by=start_by,
+    )
 
 
 def parse_cancel(body: JsonBody) -> tuple[CancelMode, str | None]:
@@ -144,12 +174,14 @@ def _tools(fields: Fields, known: frozenset[str]) -> tuple[str, ...]:
 def _limits(fields: Fields | None) -> AgentLimits:
     if fields is None:
         return AgentLimits()
-    fields.close({"timeout_ms", "max_repair_attempts"}, LIMITS_FIELDS)
+    fields.close({"timeout_ms", "max_repair_attempts", "max_attempts"}, LIMITS_FIELDS)
     timeout_ms = fields.integer("timeout_ms", low=1, high=MAX_TIMEOUT_MS)
     repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
+    attempts = fields.integer("max_attempts", low=1, high=MAX_ATTEMPTS)
     return AgentLimits(
         timeout_ms=DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
         max_repair_attempts=DEFAULT_REPAIR_ATTEMPTS if repairs is None else repairs,
+        max_attempts=attempts or 1,
     )
 
 

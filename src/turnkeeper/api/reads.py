@@ -14,9 +14,8 @@ import orjson
 
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
 from turnkeeper.clock import render_time
-from turnkeeper.turns.model import Agent, Budget, Session, Submission, Turn, TurnStatus
+from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus
 from turnkeeper.turns.ports import TurnReads
-from turnkeeper.turns.queueing import BlockedBy, blocked_by
 from turnkeeper.turns.usage import render_usage
 
 # Our own stored text: longer and deeper than anything that was let in, as the event wraps it.
@@ -42,19 +41,14 @@ class TurnContext:
     repair_attempts_left: int | None = None
 
 
-async def read_turn(store: TurnReads, turn: Turn, session: Session | None = None) -> bytes:
-    """The turn object, with what waits before it and how many repairs are left. `session` saves reading it."""
+async def read_turn(store: TurnReads, turn: Turn) -> bytes:
+    """The turn object, with what waits before it and how many repairs are left."""
     blocker = None
     if turn.status is TurnStatus.QUEUED:
-        blocker = await _blocked_by(store, turn, session or await store.session(turn.session_id))
+        blocker = await store.blocker(turn.session_id)
+        if blocker is not None and blocker.turn_id == turn.id:
+            blocker = None
     return render_turn(turn, TurnContext(blocker, await _repairs_left(store, turn)))
-
-
-async def _blocked_by(store: TurnReads, turn: Turn, session: Session) -> BlockedBy | None:
-    active_id = session.active_turn_id
-    if active_id is None or active_id == turn.id:
-        return None
-    return blocked_by(active_id, (await store.turn(active_id)).status)
 
 
 async def _repairs_left(store: TurnReads, turn: Turn) -> int | None:
@@ -89,12 +83,12 @@ def _running_turn(turn: Turn, context: TurnContext) -> dict[str, object]:
         "metadata": orjson.Fragment(turn.metadata_json),
         "idempotency_key": turn.idempotency_key,
         "budget": budget_document(turn.budget),
-        "on_busy": "enqueue",
+        "on_busy": turn.on_busy,
         "priority": "interactive",
         "queue_position": turn.queue_position,
         "blocked_by": _blocked_document(context.blocked_by),
         "attempt": turn.attempt,
-        "max_attempts": 1,
+        "max_attempts": turn.max_attempts,
         "repair_attempts_left": context.repair_attempts_left,
         "pause": None,
         "error": None,
@@ -104,7 +98,7 @@ def _running_turn(turn: Turn, context: TurnContext) -> dict[str, object]:
         "created_at": render_time(turn.created_at),
         "started_at": time_or_none(turn.started_at),
         "ended_at": time_or_none(turn.ended_at),
-        "start_by": None,
+        "start_by": time_or_none(turn.start_by),
         "duration_ms": None,
         "first_sequence": turn.first_sequence,
         "last_sequence": turn.last_sequence,
@@ -138,7 +132,7 @@ def render_agent(agent: Agent) -> bytes:
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,
                 "max_repair_attempts": agent.limits.max_repair_attempts,
-                "max_attempts": 1,
+                "max_attempts": agent.limits.max_attempts,
                 "pause_expiry_ms": None,
             },
             "guardian": None,
@@ -178,9 +172,11 @@ def render_session(session: Session) -> bytes:
 
 
 def session_status(session: Session) -> str:
-    """The status an app sees: an open session is `busy` while a turn is active or waits, else `idle`."""
+    """The status an app sees: an open session is `paused` or `busy` while a turn is, or waits, else `idle`."""
     if session.status != "open":
         return session.status
+    if session.active_status is TurnStatus.PAUSED:
+        return "paused"
     return "busy" if session.active_turn_id is not None or session.queue_depth else "idle"
 
 
@@ -228,4 +224,4 @@ def time_or_none(at: datetime | None) -> str | None:
 def _blocked_document(blocked: BlockedBy | None) -> dict[str, object] | None:
     if blocked is None:
         return None
-    return {"turn_id": blocked.turn_id, "reason": blocked.reason, "approval_ids": []}
+    return {"turn_id": blocked.turn_id, "reason": blocked.reason, "approval_ids": list(blocked.approval_ids)}

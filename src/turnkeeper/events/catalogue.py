@@ -92,20 +92,20 @@ def turn_queued(
     idempotency_key: str | None,
     metadata_json: str,
     position: int,
-    blocked_by: tuple[str, str] | None,
+    blocked_by: Mapping[str, object] | None,
+    on_busy: str,
     has_output_schema: bool,
     budget: Mapping[str, int] | None,
 ) -> NewEvent:
-    """A turn was accepted. `blocked_by` is the active turn's id and status, `position` counts the turns before it."""
-    blocker = blocked_by and {"turn_id": blocked_by[0], "reason": blocked_by[1], "approval_ids": ()}
+    """A turn was accepted. `blocked_by` is what it waits for, `position` counts the turns before it."""
     data: dict[str, object] = {
         "turn_id": turn_id,
         "idempotency_key": idempotency_key,
         "metadata": orjson.Fragment(metadata_json),
         "status": "queued",
         "position": position,
-        "blocked_by": blocker,
-        "on_busy": "enqueue",
+        "blocked_by": blocked_by,
+        "on_busy": on_busy,
         "has_output_schema": has_output_schema,
         "budget": budget,
         "retry_of": None,

@@ -30,6 +30,7 @@ def create_agent(tx: Tx, new: NewAgent) -> Agent:
         "tools_json": to_json(new.tools),
         "timeout_ms": new.limits.timeout_ms,
         "max_repair_attempts": new.limits.max_repair_attempts,
+        "max_attempts": new.limits.max_attempts,
         "metadata_json": new.metadata_json,
         "created_at": tx.now,
         "permissions_json": to_json(dict(new.permissions)),

@@ -28,6 +28,7 @@ from turnkeeper.store.tx import (
     require_one,
     store_events,
 )
+from turnkeeper.turns.endings import queue_expired
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import CanceledBy, Ending, Fence, StopReason, Turn, TurnStatus, Usage
 from turnkeeper.turns.results import SubmissionTally, render_terminal, unpublished
@@ -76,7 +77,7 @@ def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Ev
         source="platform",
         text="",
         result_json=None,
-        result_error=unpublished(turn, _tally(tx, turn.id)),
+        result_error=unpublished(turn, tally_of(tx, turn.id)),
         duration_ms=turn.active_ms,
         turn_outcome="interrupted" if window_is_open(tx.conn, turn.session_id, turn.id) else None,
         canceled_by=by,
@@ -84,7 +85,14 @@ def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Ev
     return finish(tx, turn, ending, (), None)
 
 
-def _tally(tx: Tx, turn_id: str) -> SubmissionTally:
+def expire_waiting(tx: Tx, turn: Turn) -> Event:
+    """Ends a waiting turn that nobody holds and that did not start in time (row 3). The session's row is locked."""
+    opened = window_is_open(tx.conn, turn.session_id, turn.id)
+    return finish(tx, turn, queue_expired(turn, turn_started=opened), (), None)
+
+
+def tally_of(tx: Tx, turn_id: str) -> SubmissionTally:
+    """What a turn has submitted so far."""
     query = select(submissions.c.valid, submissions.c.value_json).where(submissions.c.turn_id == turn_id)
     rows = tx.conn.execute(query.order_by(submissions.c.submission)).all()
     valid = [value_json for was_valid, value_json in rows if was_valid]

@@ -1,43 +1,28 @@
-"""Turns in a worker's hands: claimed, kept, given back, taken over, moved on.
+"""Turns in a worker's hands: taken, kept, given back, taken over, moved on.
 
 Answers for one owner at a time. Everything a worker writes names turn, owner and fence number in its WHERE; who comes
 with an old fence changes nothing.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, select, update
 
 from turnkeeper.clock import epoch_ms
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.store.agents import agent_by_id
 from turnkeeper.store.endings import finish
-from turnkeeper.store.ledger import unpayable_front
 from turnkeeper.store.loading import load_session, load_turn
 from turnkeeper.store.pauses import end_pause
 from turnkeeper.store.rows import to_fence, to_json
-from turnkeeper.store.tables import IS_CLAIMABLE, sessions, submissions, turns
+from turnkeeper.store.tables import submissions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening, IllegalTransition, Transition, transition
 from turnkeeper.turns.model import Claim, Ending, Fence, Hold, Submission, Turn
 
-CLAIM_CANDIDATES: Final = 8
 MAX_HELD: Final = 1_000
-
-
-def claim(tx: Tx, owner: str, *, slot: bool) -> Claim | None:
-    """The oldest front that nobody owns; without a `slot` only one that cannot be paid."""
-    for turn_id, session_id in tx.conn.execute(_fronts(tx.now, slot=slot)).all():
-        # Another worker may have been faster; the lock tells.
-        lock_session(tx, session_id)
-        free = and_(turns.c.id == turn_id, IS_CLAIMABLE)
-        row = _take(tx, owner, free)
-        if row is not None:
-            return _claimed(tx, row)
-    return None
 
 
 def held_by_others(conn: Connection, owner: str) -> tuple[Hold, ...]:
@@ -54,9 +39,9 @@ def take_over(tx: Tx, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
         fence = hold.fence
         lock_session(tx, fence.session_id)
         as_seen = (turns.c.owner == fence.owner, turns.c.fence == fence.number, turns.c.beats == hold.beats)
-        row = _take(tx, owner, and_(turns.c.id == fence.turn_id, *as_seen))
+        row = take(tx, owner, turns.c.id == fence.turn_id, *as_seen)
         if row is not None:
-            taken.append(_claimed(tx, row))
+            taken.append(claimed(tx, row))
             tx.topics.add(fence.session_id)
     return tuple(taken)
 
@@ -158,20 +143,14 @@ def require_event(row: Transition, events: Sequence[NewEvent]) -> None:
         raise LocalProtocolError(f"row {row.row} is written together with {row.event_type}")
 
 
-def _fronts(now: datetime, *, slot: bool) -> Select[str, str]:
-    due = or_(turns.c.run_after.is_(None), turns.c.run_after <= now)
-    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE, due)
-    if not slot:
-        query = query.join(sessions, sessions.c.id == turns.c.session_id).where(unpayable_front())
-    return query.order_by(turns.c.front_at, turns.c.id).limit(CLAIM_CANDIDATES)
-
-
-def _take(tx: Tx, owner: str, where: ColumnElement[bool]) -> RowMapping | None:
+def take(tx: Tx, owner: str, *where: ColumnElement[bool]) -> RowMapping | None:
+    """Makes the one turn that fits `owner`'s, with a new fence; its row, or None where none fits any more."""
     values = {"owner": owner, "fence": turns.c.fence + 1, "beats": turns.c.beats + 1, "beat_at": tx.now}
-    return tx.conn.execute(update(turns).where(where).values(values).returning(turns)).mappings().one_or_none()
+    return tx.conn.execute(update(turns).where(*where).values(values).returning(turns)).mappings().one_or_none()
 
 
-def _claimed(tx: Tx, row: RowMapping) -> Claim:
+def claimed(tx: Tx, row: RowMapping) -> Claim:
+    """A turn that was taken, with its session and agent."""
     turn = load_turn(tx.conn, row["id"], tx.now)
     return Claim(
         fence=to_fence(row),

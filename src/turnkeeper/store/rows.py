@@ -110,7 +110,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         max_attempts=row["max_attempts"],
         on_busy=row["on_busy"],
         start_by=row["start_by"],
-        api_key_id=row["api_key_id"],
+        api_key_id=row["api_key_id"] or None,
         active_ms=row["active_ms"],
         active_since=row["active_since"],
     )

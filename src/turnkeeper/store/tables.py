@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     literal_column,
+    text,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -181,7 +182,8 @@ turns: Final = Table(
     # A lease is a number that moves: who watches it stand still for a lease's time may take the turn.
     _counter("beats"),
     Column("beat_at", Instant),
-    Column("api_key_id", Text),
+    # Empty where no API key posted it.
+    Column("api_key_id", Text, nullable=False, server_default=text("''")),
     # Waiting turns run by rank, then by seq; a turn that interrupts goes below every rank there is.
     _counter("rank"),
     Column("front_at", Instant),
@@ -310,9 +312,10 @@ queue_shares: Final = Table(
     "queue_shares",
     metadata,
     Column("scope", Text, primary_key=True),
+    Column("project_id", Text, primary_key=True),
     Column("id", Text, primary_key=True),
-    Column("project_id", Text, nullable=False),
     Column("weight", Integer, nullable=False, server_default="1"),
+    _counter("began"),
     _counter("served"),
     CheckConstraint("scope IN ('project', 'key')", name="scope_known"),
     CheckConstraint("weight >= 1", name="weight_positive"),

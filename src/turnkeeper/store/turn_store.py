@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
-from turnkeeper.store import agents, attempts, events, leases, ledger, loading, pauses, sessions, steps, turns, tx
+from turnkeeper.store import agents, attempts, blocking, claiming, events, leases, ledger, loading, pauses, sessions, steps, turns, tx
 from turnkeeper.store.admin import prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
@@ -25,6 +25,7 @@ from turnkeeper.turns.budgets import Shortfall
 from turnkeeper.turns.model import (
     Agent,
     ApiKey,
+    BlockedBy,
     CallGrant,
     CallRecord,
     CanceledBy,
@@ -115,6 +116,9 @@ class SqlTurnStore(SqlPauses, TurnStore):
     async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]:
         return await self._read(lambda conn: loading.list_turns(conn, page, session_id, self._clock.now()))
 
+    async def blocker(self, session_id: str) -> BlockedBy | None:
+        return await self._read(lambda conn: blocking.blocker_of(conn, session_id))
+
     async def submissions(self, turn_id: str) -> tuple[Submission, ...]:
         rows = await self._read(lambda conn: leases.submissions_of(conn, turn_id))
         return tuple(to_submission(row) for row in rows)
@@ -171,7 +175,10 @@ class SqlTurnStore(SqlPauses, TurnStore):
         return await self._write(lambda tx: agents.revoke_key(tx, key_id))
 
     async def claim(self, owner: str, *, slot: bool) -> Claim | None:
-        return await self._write(lambda tx: leases.claim(tx, owner, slot=slot))
+        return await self._write(lambda tx: claiming.claim(tx, owner, slot=slot))
+
+    async def expire_starts(self, limit: int) -> int:
+        return await self._write(lambda tx: turns.expire_starts(tx, limit))
 
     async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
         return await self._read(lambda conn: leases.held_by_others(conn, owner))

@@ -7,15 +7,17 @@ accepted, and the lowest waiting one moves to the front when the front is free.
 from dataclasses import asdict
 from datetime import timedelta
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import RowMapping, func, select, update
 
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
-from turnkeeper.store.endings import cancel_waiting
+from turnkeeper.store.blocking import blocker_of
+from turnkeeper.store.claiming import know_shares
+from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.rows import from_budget, to_json
 from turnkeeper.store.statements import add, find
-from turnkeeper.store.tables import idempotency_keys, turns
+from turnkeeper.store.tables import IS_QUEUED, idempotency_keys, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import (
@@ -29,13 +31,13 @@ from turnkeeper.turns.model import (
     TurnStatus,
 )
 from turnkeeper.turns.ports import Accepted, CancelEffect, IdempotencyKeyReused, NewTurn, NotFound, SessionClosed
-from turnkeeper.turns.queueing import blocked_by, check_depth
+from turnkeeper.turns.queueing import check_depth, check_idle, check_key_depth
 
 
 def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     """The turn, its key and its `turn.queued`, or the turn that the key already stands for.
 
-    Raises `NotFound`, `SessionClosed`, `QueueFull`, `IdempotencyKeyReused`.
+    Raises `NotFound`, `SessionClosed`, `SessionBusy`, `QueueFull`, `IdempotencyKeyReused`.
     """
     row = lock_session(tx, new.session_id)
     replayed = _replay(tx, new)
@@ -44,8 +46,14 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     session = load_session(tx.conn, new.session_id)
     if session.status != "open":
         raise SessionClosed(f"{session.id} takes no more turns", hint="Open another session.")
+    front = find(tx.conn, turns, front_of=session.id)
+    if new.on_busy == "reject":
+        check_idle(None if front is None else front["id"])
     check_depth(session.queue_depth, tx.limits.queue_depth)
-    turn_id = _insert_turn(tx, new, row, session)
+    _check_key(tx, new.api_key_id)
+    turn_id = tx.ids.new("trn")
+    rank = _make_way(tx, turn_id, new, front) if new.on_busy == "interrupt" and front is not None else 0
+    _insert_turn(tx, turn_id, new, row, session, rank=rank)
     return Accepted(load_turn(tx.conn, turn_id, tx.now), replayed=False, events_after=row["last_sequence"])
 
 
@@ -109,11 +117,47 @@ def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
     return Accepted(turn, replayed=True, events_after=turn.first_sequence - 1)
 
 
-def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> str:
+def expire_starts(tx: Tx, limit: int) -> int:
+    """Row 3, for waiting turns that nobody holds; how many there were."""
+    late = (IS_QUEUED, turns.c.start_by.is_not(None), turns.c.start_by <= tx.now, turns.c.owner.is_(None))
+    query = select(turns.c.id, turns.c.session_id).where(*late).order_by(turns.c.session_id).limit(limit)
+    expired = 0
+    for turn_id, session_id in tx.conn.execute(query).all():
+        lock_session(tx, session_id)
+        if tx.conn.execute(select(turns.c.id).where(turns.c.id == turn_id, *late)).one_or_none() is not None:
+            expire_waiting(tx, load_turn(tx.conn, turn_id, tx.now))
+            expired += 1
+    return expired
+
+
+def _check_key(tx: Tx, api_key_id: str | None) -> None:
+    if api_key_id is None:
+        return
+    query = select(func.count()).where(turns.c.api_key_id == api_key_id, IS_QUEUED)
+    check_key_depth(tx.conn.execute(query).scalar_one(), tx.limits.key_queue_depth)
+
+
+def _make_way(tx: Tx, turn_id: str, new: NewTurn, front: RowMapping) -> int:
+    """Ends or asks to end the turn that is active; the rank that lets the new one go before all that wait."""
+    lowest = select(func.min(turns.c.rank)).where(turns.c.session_id == new.session_id, IS_QUEUED)
+    rank = min(tx.conn.execute(lowest).scalar_one() or 0, 0) - 1
+    active = load_turn(tx.conn, front["id"], tx.now)
+    by = CanceledBy("system" if new.api_key_id is None else "api_key", new.api_key_id, f"superseded by {turn_id}")
+    if front["owner"] is not None:
+        ask_to_stop(tx, active, StopReason.SUPERSEDED, "graceful", by)
+    elif active.status is not TurnStatus.QUEUED:
+        cancel_waiting(tx, active, StopReason.SUPERSEDED, by)
+    # A front that nobody has begun with is one of those that wait, and gives its place to the new turn.
+    untouched = (turns.c.front_of == new.session_id, IS_QUEUED, turns.c.owner.is_(None))
+    tx.conn.execute(update(turns).where(*untouched).values(front_of=None, front_at=None))
+    return rank
+
+
+def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session: Session, *, rank: int) -> None:
     accepted = transition(None, Happening.ACCEPTED)
-    turn_id = tx.ids.new("trn")
+    know_shares(tx, PROJECT_ID, new.api_key_id or "")
     seq = locked["last_seq"] + 1
-    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session)], last_seq=seq)
+    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session, rank=rank)], last_seq=seq)
     values: dict[str, object] = {
         **_as_posted(new),
         "id": turn_id,
@@ -121,6 +165,7 @@ def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> 
         "agent_id": session.agent_id,
         "agent_version": session.agent_version,
         "seq": seq,
+        "rank": rank,
         "status": accepted.next.value,
         "fence": 0,
         "attempt": 0,
@@ -135,7 +180,6 @@ def _insert_turn(tx: Tx, new: NewTurn, locked: RowMapping, session: Session) -> 
     _remember_key(tx, new, turn_id)
     promote(tx, session.id)
     tx.topics.add(QUEUE_TOPIC)
-    return turn_id
 
 
 def _as_posted(new: NewTurn) -> dict[str, object]:
@@ -148,21 +192,23 @@ def _as_posted(new: NewTurn) -> dict[str, object]:
         "metadata_json": new.metadata_json,
         "idempotency_key": new.idempotency_key,
         "max_repair_attempts": new.max_repair_attempts,
+        "max_attempts": new.max_attempts,
+        "on_busy": new.on_busy,
+        "start_by": new.start_by,
+        "api_key_id": new.api_key_id or "",
     }
 
 
-def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session) -> NewEvent:
-    status = None
-    if session.active_turn_id is not None:
-        query = select(turns.c.status).where(turns.c.id == session.active_turn_id)
-        status = TurnStatus(tx.conn.execute(query).scalar_one())
-    blocker = blocked_by(session.active_turn_id, status)
+def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session, *, rank: int) -> NewEvent:
+    blocker = blocker_of(tx.conn, session.id)
+    ahead = select(func.count()).where(turns.c.session_id == session.id, IS_QUEUED, turns.c.rank <= rank)
     return turn_queued(
         turn_id=turn_id,
         idempotency_key=new.idempotency_key,
         metadata_json=new.metadata_json,
-        position=session.queue_depth,
-        blocked_by=None if blocker is None else (blocker.turn_id, blocker.reason),
+        position=tx.conn.execute(ahead).scalar_one(),
+        blocked_by=None if blocker is None else asdict(blocker),
+        on_busy=new.on_busy,
         has_output_schema=new.output_schema_json is not None,
         budget=_stated(new.budget),
     )

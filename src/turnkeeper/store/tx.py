@@ -25,7 +25,7 @@ from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
 from turnkeeper.turns.model import PROJECT_ID, Fence
 from turnkeeper.turns.ports import NotFound, StaleFence
-from turnkeeper.turns.queueing import MAX_QUEUE_DEPTH
+from turnkeeper.turns.queueing import MAX_KEY_DEPTH, MAX_QUEUE_DEPTH
 
 QUEUE_TOPIC: Final = "queue"
 
@@ -35,6 +35,7 @@ class StoreLimits:
     """What the store needs to know of the settings."""
 
     queue_depth: int = MAX_QUEUE_DEPTH
+    key_queue_depth: int = MAX_KEY_DEPTH
     cancel_grace_ms: int = 10_000
 
 
@@ -58,6 +59,16 @@ def lock_session(tx: Tx, session_id: str) -> RowMapping:
     if row is None:
         raise NotFound(f"there is no session {session_id}")
     return row
+
+
+_LOCKED_IF_FREE: Final = (
+    select(sessions.c.id).where(sessions.c.id == bindparam("session_id")).with_for_update(skip_locked=True)
+)
+
+
+def lock_session_if_free(tx: Tx, session_id: str) -> bool:
+    """Locks the session's row unless another transaction has it; whether it did."""
+    return tx.conn.execute(_LOCKED_IF_FREE, {"session_id": session_id}).one_or_none() is not None
 
 
 def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: object) -> tuple[Event, ...]:

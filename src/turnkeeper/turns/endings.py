@@ -53,6 +53,13 @@ def canceled(turn: Turn, happening: Happening, outcome: TurnOutcome | None, ran:
     )
 
 
+def queue_expired(turn: Turn, *, turn_started: bool) -> Ending:
+    """Row 3: the turn did not start in time. `turn_started`: a worker that is gone had opened a window."""
+    error = turn_error(StopReason.QUEUE_EXPIRED, "queue_expired", "the turn was still waiting at its start_by")
+    outcome = "error" if turn_started else None
+    return _failed(turn, Happening.START_EXPIRED, StopReason.QUEUE_EXPIRED, error, outcome)
+
+
 def denied_before_start(turn: Turn, code: str, ruling: Ruling) -> Ending:
     """Row 4a: the Guardian said no before there was a turnStart; `code` says to what."""
     error = turn_error(StopReason.DENIED_BEFORE_START, code, _why(ruling))

@@ -8,6 +8,7 @@ Must never start anything.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnkeeper.clock import Clock
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.ids import IdSource
@@ -18,6 +19,7 @@ from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import Claim, Ending, NewStep, Step, Turn
 from turnkeeper.turns.ports import TurnStore
 from turnkeeper.turns.rulings import Ruling
+from turnkeeper.turns.windows import window_is_open
 
 _DENIAL_CODES = {
     payloads.SESSION_START: "session_start_denied",
@@ -43,8 +45,9 @@ class _Walk:
 class Front:
     """Walks claims through the front of their queues."""
 
-    def __init__(self, store: TurnStore, governor: Governor, ids: IdSource, *, sandbox_kind: str) -> None:
+    def __init__(self, store: TurnStore, governor: Governor, ids: IdSource, *, clock: Clock, sandbox_kind: str) -> None:
         self._store = store
+        self._clock = clock
         self._governor = governor
         self._ids = ids
         self._sandbox_kind = sandbox_kind
@@ -54,6 +57,8 @@ class Front:
         turn = claim.turn
         if turn.cancel_mode is not None:
             return endings.canceled(turn, Happening.CANCELED_IN_QUEUE, None)
+        if turn.start_by is not None and self._clock.now() >= turn.start_by:
+            return endings.queue_expired(turn, turn_started=window_is_open(await self._known(claim)))
         walk = _Walk(claim, Party(turn.session_id, turn.agent_id), await self._known(claim))
         ending = await self._session(walk) or await self._trigger(walk)
         if ending is None:

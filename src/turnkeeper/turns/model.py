@@ -250,6 +250,15 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockedBy:
+    """What a waiting turn waits for: the turn at the front of its session, and whom that one waits for itself."""
+
+    turn_id: str
+    reason: Literal["queued", "starting", "running", "paused"]
+    approval_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """A worker's hold on a turn, as others see it. `beats` moves each time the lease is renewed."""
 

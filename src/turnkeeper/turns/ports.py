@@ -7,6 +7,7 @@ change a state take the events that go with it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from turnkeeper.errors import TurnkeeperError
@@ -16,6 +17,7 @@ from turnkeeper.turns.model import (
     Agent,
     AgentLimits,
     ApiKey,
+    BlockedBy,
     Budget,
     CallGrant,
     CallRecord,
@@ -28,6 +30,7 @@ from turnkeeper.turns.model import (
     Hold,
     ModelChoice,
     NewStep,
+    OnBusy,
     Session,
     SessionReason,
     Step,
@@ -144,6 +147,10 @@ class NewTurn:
     max_repair_attempts: int
     idempotency_key: str | None
     fingerprint: str | None
+    max_attempts: int = 1
+    on_busy: OnBusy = "enqueue"
+    start_by: datetime | None = None
+    api_key_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,10 @@ class TurnReads(Protocol):
     async def sessions(self, page: PageRequest, *, agent_id: str | None = None) -> Page[Session]: ...
     async def turn(self, turn_id: str) -> Turn: ...
     async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]: ...
+    async def blocker(self, session_id: str) -> BlockedBy | None:
+        """What the turns behind a session's front wait for; None where there is no front."""
+        ...
+
     async def submissions(self, turn_id: str) -> tuple[Submission, ...]: ...
     async def event(self, event_id: str) -> Event: ...
 
@@ -201,7 +212,8 @@ class TurnCommands(Protocol):
     async def accept_turn(self, new: NewTurn) -> Accepted:
         """The turn, its key and its `turn.queued` in one transaction.
 
-        Raises `NotFound`, `SessionClosed`, `QueueFull`, `IdempotencyKeyReused`. A replay is answered before limits.
+        Raises `NotFound`, `SessionClosed`, `SessionBusy`, `QueueFull`, `IdempotencyKeyReused`. A replay is answered
+        before limits.
         """
         ...
 
@@ -224,6 +236,10 @@ class WorkerStore(Protocol):
         Without a `slot` only a head whose budget is gone is given out, since it will need none (contract 7).
         A waiting turn's status stays `queued` until `starting`.
         """
+        ...
+
+    async def expire_starts(self, limit: int) -> int:
+        """Row 3: ends waiting turns whose `start_by` has passed and that nobody holds; how many there were."""
         ...
 
     async def held_by_others(self, owner: str) -> tuple[Hold, ...]:

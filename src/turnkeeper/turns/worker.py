@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from turnkeeper.turns import endings
+from turnkeeper.turns.approval_desk import ApprovalDesk
 from turnkeeper.turns.attempts import is_tried_again, retry_delay_ms, retrying
 from turnkeeper.turns.continuation import ask_to_continue
 from turnkeeper.turns.execution import Execution, Finish
@@ -29,6 +30,8 @@ from turnkeeper.turns.timing import news_of, stop_task
 from turnkeeper.turns.workbench import Workbench
 
 QUEUE_TOPIC: Final = "queue"
+MAX_EXPIRED: Final = 100
+"""How many turns that did not start in time are ended in one go."""
 
 _BEFORE_IT_RAN: Final = frozenset({Happening.CANCELED_WHILE_STARTING, Happening.TRIES_USED})
 
@@ -52,8 +55,9 @@ class Worker:
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
-        self._front = Front(bench.store, bench.governor, bench.ids, sandbox_kind=bench.boxes.kind)
+        self._front = Front(bench.store, bench.governor, bench.ids, clock=bench.clock, sandbox_kind=bench.boxes.kind)
         self._outbox = Outbox(bench)
+        self._desk = ApprovalDesk(bench.store, bench.clock, bench.questions)
         self._turns: set[asyncio.Task[None]] = set()
         self._unpaid: set[asyncio.Task[None]] = set()
         self._draining = asyncio.Event()
@@ -64,7 +68,9 @@ class Worker:
             _Chore("end_sessions", self._outbox.end_sessions, settings.poll_ms),
             _Chore("deliver", self._outbox.deliver, settings.poll_ms),
             _Chore("expire_pauses", self._expire_pauses, settings.poll_ms),
+            _Chore("adopt_answers", self._desk.adopt, settings.poll_ms),
             _Chore("reap", self._take_over, settings.reap_ms),
+            _Chore("expire_starts", self._expire_starts, settings.poll_ms),
         )
 
     @property
@@ -123,6 +129,9 @@ class Worker:
 
     async def _expire_pauses(self) -> None:
         await self._bench.store.expire_pauses(self._bench.settings.outbox_sessions)
+
+    async def _expire_starts(self) -> None:
+        await self._bench.store.expire_starts(MAX_EXPIRED)
 
     def _spawn(self, claim: Claim, among: set[asyncio.Task[None]]) -> None:
         task = asyncio.create_task(self._held(claim, paid=among is self._turns))

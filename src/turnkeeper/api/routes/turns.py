@@ -1,5 +1,6 @@
 """Turns: post one, wait for one, list them, cancel one, see what was submitted (contract 2.3, 3 and 9)."""
 
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -9,7 +10,7 @@ from turnkeeper.api.answers import IDEMPOTENCY_HEADER, json_response, require_id
 from turnkeeper.api.auth import Caller, canceled_by
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import ApiDeps, Deps
-from turnkeeper.api.intake import DEFAULT_REPAIR_ATTEMPTS, TurnBody, parse_cancel, parse_turn
+from turnkeeper.api.intake import TurnBody, parse_cancel, parse_turn
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import ListQuery, Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import RequestRefused
@@ -17,7 +18,7 @@ from turnkeeper.api.reads import read_turn, render_submission
 from turnkeeper.api.unbuilt import POST_TURN_QUERY, TURN_QUERY
 from turnkeeper.api.waiting import wait_for_end
 from turnkeeper.turns.idempotency import fingerprint, parse_key
-from turnkeeper.turns.model import Session, Turn
+from turnkeeper.turns.model import AgentLimits, Turn
 from turnkeeper.turns.ports import Accepted, NewTurn, Page
 from turnkeeper.turns.schema_rules import OutputSchemaInvalid
 
@@ -34,7 +35,7 @@ _LISTED: Final = frozenset({"limit", "after", "order"})
     responses=answers({202: "Turn", 200: "Turn"}),
     openapi_extra=body("NewTurn") | query("Idempotency-Key"),
 )
-async def post_turn(session_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
+async def post_turn(session_id: str, request: Request, deps: Deps, caller: Caller) -> Response:
     """Accepts a turn into the session's queue. 202 for a new one, 200 for a replay of its Idempotency-Key."""
     Query(request, (), POST_TURN_QUERY)
     require_id(session_id, "ses", "session")
@@ -42,11 +43,12 @@ async def post_turn(session_id: str, request: Request, deps: Deps, _caller: Call
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     parsed = parse_turn(received, deps.settings)
     session = await deps.store.session(session_id)
-    repairs = await _repair_attempts(deps, session, parsed)
+    limits = (await deps.store.agent(session.agent_id)).limits
     await _check_schema(deps, parsed.output_schema_json)
-    new = _new_turn(session_id, key, parsed, repairs, fingerprint(request.method, request.url.path, received.members))
+    print_ = fingerprint(request.method, request.url.path, received.members)
+    new = replace(_new_turn(session_id, key, parsed, limits, print_), api_key_id=caller.id)
     accepted = await deps.store.accept_turn(new)
-    return await _accepted_response(deps, accepted, session)
+    return await _accepted_response(deps, accepted)
 
 
 @router.get("/sessions/{session_id}/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*LIST_QUERY))
@@ -115,14 +117,6 @@ def _idempotency_key(request: Request) -> str | None:
     return parse_key(values[0]) if values else None
 
 
-async def _repair_attempts(deps: ApiDeps, session: Session, parsed: TurnBody) -> int:
-    if parsed.max_repair_attempts is not None:
-        return parsed.max_repair_attempts
-    if parsed.output_schema_json is None:
-        return DEFAULT_REPAIR_ATTEMPTS
-    return (await deps.store.agent(session.agent_id)).limits.max_repair_attempts
-
-
 async def _check_schema(deps: ApiDeps, schema_json: str | None) -> None:
     if schema_json is None:
         return
@@ -133,7 +127,8 @@ async def _check_schema(deps: ApiDeps, schema_json: str | None) -> None:
         raise
 
 
-def _new_turn(session_id: str, key: str | None, parsed: TurnBody, repairs: int, print_: str) -> NewTurn:
+def _new_turn(session_id: str, key: str | None, parsed: TurnBody, limits: AgentLimits, print_: str) -> NewTurn:
+    repairs, attempts = parsed.max_repair_attempts, parsed.max_attempts
     return NewTurn(
         session_id=session_id,
         input_text=parsed.input_text,
@@ -141,15 +136,18 @@ def _new_turn(session_id: str, key: str | None, parsed: TurnBody, repairs: int, 
         output_schema_json=parsed.output_schema_json,
         metadata_json=parsed.metadata_json,
         budget=parsed.budget,
-        max_repair_attempts=repairs,
+        max_repair_attempts=limits.max_repair_attempts if repairs is None else repairs,
+        max_attempts=limits.max_attempts if attempts is None else attempts,
+        on_busy=parsed.on_busy,
+        start_by=parsed.start_by,
         idempotency_key=key,
         fingerprint=None if key is None else print_,
     )
 
 
-async def _accepted_response(deps: ApiDeps, accepted: Accepted, before: Session) -> Response:
+async def _accepted_response(deps: ApiDeps, accepted: Accepted) -> Response:
     headers = {"Location": f"/v1/turns/{accepted.turn.id}", "Events-After": str(accepted.events_after)}
     if accepted.replayed:
         headers["Idempotent-Replayed"] = "true"
-    document = await read_turn(deps.store, accepted.turn, before)
+    document = await read_turn(deps.store, accepted.turn)
     return json_response(document, 200 if accepted.replayed else 202, headers)

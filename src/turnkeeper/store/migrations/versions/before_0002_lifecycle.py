@@ -53,7 +53,7 @@ def _change_turns() -> None:
         turns.drop_column("lease_expires_at")
         turns.add_column(sa.Column("beats", sa.BigInteger(), server_default="0", nullable=False))
         turns.add_column(sa.Column("beat_at", sa.BigInteger(), nullable=True))
-        turns.add_column(sa.Column("api_key_id", sa.Text(), nullable=True))
+        turns.add_column(sa.Column("api_key_id", sa.Text(), server_default=sa.text("''"), nullable=False))
         turns.add_column(sa.Column("rank", sa.BigInteger(), server_default="0", nullable=False))
         turns.add_column(sa.Column("front_at", sa.BigInteger(), nullable=True))
         turns.add_column(sa.Column("run_after", sa.BigInteger(), nullable=True))
@@ -91,13 +91,20 @@ def _create_queue_shares() -> None:
     op.create_table(
         "queue_shares",
         sa.Column("scope", sa.Text(), nullable=False),
-        sa.Column("id", sa.Text(), nullable=False),
         sa.Column("project_id", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
         sa.Column("weight", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("began", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("served", sa.BigInteger(), server_default="0", nullable=False),
         sa.CheckConstraint("scope IN ('project', 'key')", name="ck_queue_shares_scope_known"),
         sa.CheckConstraint("weight >= 1", name="ck_queue_shares_weight_positive"),
-        sa.PrimaryKeyConstraint("scope", "id", name="pk_queue_shares"),
+        sa.PrimaryKeyConstraint("scope", "project_id", "id", name="pk_queue_shares"),
+    )
+    op.execute(
+        "INSERT INTO queue_shares (scope, project_id, id) SELECT DISTINCT 'key', project_id, api_key_id FROM turns"
+    )
+    op.execute(
+        "INSERT INTO queue_shares (scope, project_id, id) SELECT DISTINCT 'project', project_id, project_id FROM turns"
     )
 
 
