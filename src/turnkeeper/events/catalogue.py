@@ -27,7 +27,6 @@ EVENT_TYPES: Final = (
     "turn.starting",
     "turn.started",
     "turn.retrying",
-    "turn.retrying",
     *PAUSE_TYPES,
     "turn.cancel_requested",
     "turn.result_submitted",
@@ -135,18 +134,6 @@ def turn_started(*, turn_id: str, attempt: int, sandbox_id: str, start_ms: int, 
         "warm": warm,
     }
     return _event("turn.started", data, source="sandbox", attempt=attempt)
-
-
-def turn_retrying(*, turn_id: str, failed_attempt: int, delay_ms: int) -> NewEvent:
-    """An attempt was lost with its sandbox; the next one begins after `delay_ms` at the earliest."""
-    data: dict[str, object] = {
-        "turn_id": turn_id,
-        "status": "starting",
-        "failed_attempt": failed_attempt,
-        "reason": "sandbox_lost",
-        "delay_ms": delay_ms,
-    }
-    return _event("turn.retrying", data, attempt=failed_attempt)
 
 
 def turn_retrying(*, turn_id: str, failed_attempt: int, delay_ms: int) -> NewEvent:

@@ -14,7 +14,21 @@ from sqlalchemy.exc import IntegrityError
 from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
-from turnkeeper.store import agents, attempts, blocking, claiming, events, leases, ledger, loading, pauses, sessions, steps, turns, tx
+from turnkeeper.store import (
+    agents,
+    attempts,
+    blocking,
+    claiming,
+    events,
+    leases,
+    ledger,
+    loading,
+    pauses,
+    sessions,
+    steps,
+    turns,
+    tx,
+)
 from turnkeeper.store.admin import prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
@@ -200,11 +214,6 @@ class SqlTurnStore(SqlPauses, TurnStore):
 
     async def retry_start(self, fence: Fence) -> Turn:
         return await self._write(lambda tx: leases.retry_start(tx, fence))
-
-    async def retry(self, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
-        return await self._write(
-            lambda tx: attempts.retry(tx, fence, delay_ms=delay_ms, active_ms=active_ms, events=events)
-        )
 
     async def retry(self, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
         return await self._write(
