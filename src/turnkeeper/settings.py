@@ -19,7 +19,9 @@ from pydantic.fields import FieldInfo
 PROVIDER_PLACEHOLDER: Final = "NAME"
 NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"))
 """Where branches stand under names of the operator's own."""
-PATH_SETTINGS: Final = frozenset({("data_dir",), ("guardian", "secret_file"), ("guardian", "policy")})
+PATH_SETTINGS: Final = frozenset(
+    {("data_dir",), *(("guardian", name) for name in ("secret_file", "approver_key_file", "policy"))}
+)
 
 Kibibyte: Final = 1024
 Mebibyte: Final = 1024 * Kibibyte
@@ -35,6 +37,7 @@ def _refuse_switch(value: object) -> object:
 
 Count: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1)]
 CountOrNone: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0)]
+PauseExpiry: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=7 * 24 * 3_600_000)]
 Port: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0, le=65_535)]
 
 
@@ -104,6 +107,12 @@ class GuardianSettings(Branch):
         default=None, description="File with the key shared with the Guardian at `guardian.url`."
     )
     key_id: str = Field(default="default", min_length=1, max_length=128, description="Label of that key.")
+    approvals_url: str | None = Field(
+        default=None, description="Where the Guardian at `guardian.url` keeps its approvals, if it is a Turnkeeper one."
+    )
+    approver_key_file: Path | None = Field(
+        default=None, description="File with an API key of that Guardian that may decide approvals."
+    )
     policy: Path | None = Field(
         default=None, description="Rule file (YAML) of our own Guardian. Unset: the shipped rules."
     )
@@ -125,6 +134,10 @@ class GuardianSettings(Branch):
     def _one_guardian(self) -> "GuardianSettings":
         if self.url is not None and self.secret_file is None:
             raise ValueError("guardian.url needs guardian.secret_file: every envelope is signed")
+        if (self.approvals_url is None) != (self.approver_key_file is None):
+            raise ValueError("guardian.approvals_url and guardian.approver_key_file go together")
+        if self.approvals_url is not None and self.url is None:
+            raise ValueError("guardian.approvals_url needs guardian.url: the Guardian in this process needs neither")
         if self.url is not None and self.policy is not None:
             raise ValueError("guardian.policy has no effect with guardian.url: that Guardian has rules of its own")
         return self
@@ -140,6 +153,9 @@ class WorkerSettings(Branch):
     )
     budget_grace_ms: Count = Field(
         default=10_000, description="Time a turn at its budget has left to hand in its report."
+    )
+    pause_warm_ms: CountOrNone = Field(
+        default=2_000, description="How long a turn that waits for an answer keeps its boxes and its slot."
     )
     poll_ms: Count = Field(default=1_000, description="Longest wait before the queue is looked at without being woken.")
 
@@ -185,6 +201,9 @@ class LimitSettings(Branch):
     output_schema_bytes: Count = Field(default=64 * Kibibyte, description="Longest `output_schema`.")
     result_bytes: Count = Field(default=256 * Kibibyte, description="Longest result an agent may submit.")
     inline_bytes: Count = Field(default=16 * Kibibyte, description="Longest tool output that is kept inside an event.")
+    pause_expiry_ms: PauseExpiry = Field(
+        default=3_600_000, description="How long a turn may wait for an answer, unless its agent says otherwise."
+    )
 
 
 class WebhookSettings(Branch):

@@ -12,12 +12,13 @@ from turnkeeper.clock import Clock
 from turnkeeper.events.webhooks.addresses import Network
 from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
-from turnkeeper.turns.ports import TurnCommands, TurnReads
+from turnkeeper.turns.approval_desk import GuardianQuestions
+from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.schema_check import SchemaChecker
 from turnkeeper.turns.wakeups import Watch
 
 
-class ApiStore(TurnReads, TurnCommands, Protocol):
+class ApiStore(TurnReads, TurnCommands, ApprovalStore, Protocol):
     """What the API reads and changes."""
 
 
@@ -36,6 +37,7 @@ class ApiSettings:
     max_body_bytes: int = 1_048_576
     metadata_bytes: int = 16_384
     text_bytes: int = 262_144
+    inline_bytes: int = 16_384
     sse_heartbeat_ms: int = 15_000
     sse_max_age_ms: int = 3_600_000
     poll_ms: int = 1_000
@@ -56,7 +58,8 @@ class Readiness:
 class ApiDeps:
     """Everything the routes work with.
 
-    `providers` and `tool_names` are what an agent may name; `model_params` too, where it is not `None`.
+    `providers` and `tool_names` are what an agent may name; `model_params` too, where it is not `None`. `questions` are
+    those of the Guardian, where it is ours and can be answered from here.
     """
 
     store: ApiStore
@@ -72,6 +75,7 @@ class ApiDeps:
     model_params: frozenset[str] | None = None
     settings: ApiSettings = ApiSettings()
     streams: StreamRegistry = field(default_factory=StreamRegistry)
+    questions: GuardianQuestions | None = None
 
 
 async def deps_of(request: Request) -> ApiDeps:

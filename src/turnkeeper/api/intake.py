@@ -11,17 +11,18 @@ from typing import Final, Literal, cast
 import orjson
 
 from turnkeeper.acs.strictjson import JsonValue, member_slices
+from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody, element_slices
 from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.unbuilt import AGENT_FIELDS, BUDGET_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
 from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
+from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NewAgent, NewSession
 
 MAX_NAME_CHARACTERS: Final = 200
 MAX_INSTRUCTIONS_CHARACTERS: Final = 262_144
-MAX_TOOLS: Final = 64
 MAX_PARAMS: Final = 32
 MAX_PARAMS_BYTES: Final = 16_384
 MAX_PARTS: Final = 100
@@ -65,15 +66,18 @@ class TurnBody:
 def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     """The agent to create. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close({"name", "model", "instructions", "tools", "limits", "metadata"}, AGENT_FIELDS)
+    fields.close({"name", "model", "instructions", "tools", "permissions", "limits", "metadata"}, AGENT_FIELDS)
     name = fields.required_text("name", max_characters=MAX_NAME_CHARACTERS)
     model = _model(fields.required_object("model"), deps)
     instructions = fields.text("instructions", max_characters=MAX_INSTRUCTIONS_CHARACTERS, one_line=False) or ""
-    tools = _tools(fields, deps.tool_names)
+    tools, client_tools = parse_tools(fields, deps.tool_names)
+    permissions = parse_permissions(fields)
     limits = _limits(fields.object("limits"))
     metadata_json = _metadata(fields, body, deps.settings)
     fields.finish()
-    return NewAgent(name, model, instructions, tools, limits, metadata_json)
+    return NewAgent(
+        name, model, instructions, tools, limits, metadata_json, permissions=permissions, client_tools=client_tools
+    )
 
 
 def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
@@ -163,18 +167,10 @@ def _storable(params: Mapping[str, object]) -> bool:
         return False
 
 
-def _tools(fields: Fields, known: frozenset[str]) -> tuple[str, ...]:
-    tools = fields.texts("tools", max_items=MAX_TOOLS)
-    unknown = [tool[:MAX_NAME_CHARACTERS] for tool in tools if tool not in known]
-    if unknown:
-        fields.note("tools", "invalid_field", f"{unknown[0]!r} is not a tool; there are: {', '.join(sorted(known))}")
-    return tools
-
-
 def _limits(fields: Fields | None) -> AgentLimits:
     if fields is None:
         return AgentLimits()
-    fields.close({"timeout_ms", "max_repair_attempts", "max_attempts"}, LIMITS_FIELDS)
+    fields.close({"timeout_ms", "max_repair_attempts", "max_attempts", "pause_expiry_ms"}, LIMITS_FIELDS)
     timeout_ms = fields.integer("timeout_ms", low=1, high=MAX_TIMEOUT_MS)
     repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
     attempts = fields.integer("max_attempts", low=1, high=MAX_ATTEMPTS)
@@ -182,6 +178,7 @@ def _limits(fields: Fields | None) -> AgentLimits:
         timeout_ms=DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
         max_repair_attempts=DEFAULT_REPAIR_ATTEMPTS if repairs is None else repairs,
         max_attempts=attempts or 1,
+        pause_expiry_ms=fields.integer("pause_expiry_ms", low=1, high=MAX_PAUSE_EXPIRY_MS),
     )
 
 

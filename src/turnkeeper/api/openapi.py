@@ -13,6 +13,7 @@ from turnkeeper.api.openapi_schemas import COMPONENTS
 from turnkeeper.api.openapi_webhooks import WEBHOOK_COMPONENTS
 from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
 from turnkeeper.events.envelope import API_VERSION
+from turnkeeper.turns.approvals import APPROVAL_STATUSES
 
 Document = dict[str, Any]
 
@@ -40,6 +41,10 @@ _VALUES: Final[Mapping[str, Document]] = {
     "after": _value("after", {"type": "string", "maxLength": 512}, "The `next_cursor` of the page before."),
     "order": _value("order", {"enum": ["desc", "asc"], "default": "desc"}, "Newest first, or oldest first."),
     "agent_id": _value("agent_id", {"type": "string", "pattern": _ID_PATTERN.format("agt")}, "Only of this agent."),
+    "session_id": _value(
+        "session_id", {"type": "string", "pattern": _ID_PATTERN.format("ses")}, "Only of this session."
+    ),
+    "approval_status": _value("status", {"enum": list(APPROVAL_STATUSES)}, "Only with this status."),
     "turn_id": _value("turn_id", {"type": "string", "pattern": _ID_PATTERN.format("trn")}, "Only of this turn."),
     "wait_ms": _value(
         "wait_ms", {"type": "integer", "minimum": 0, "maximum": 60_000}, "Answer at the end, or after this time."

@@ -2,8 +2,10 @@
 
 from typing import Any, Final
 
+from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
 from turnkeeper.api.problems import PROBLEMS
 from turnkeeper.turns.model import StopReason, TurnStatus
+from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 
 Schema = dict[str, Any]
 
@@ -81,13 +83,20 @@ _REQUESTS: Final[Schema] = {
                 },
             ),
             "instructions": {"type": "string", "maxLength": 262_144},
-            "tools": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "maxItems": 64},
+            "tools": {
+                "type": "array",
+                "items": {"anyOf": [{"type": "string"}, CLIENT_TOOL]},
+                "uniqueItems": True,
+                "maxItems": 64,
+            },
+            "permissions": PERMISSIONS,
             "limits": closed_object(
                 (),
                 {
                     "timeout_ms": whole_number(1, 86_400_000),
                     "max_repair_attempts": whole_number(0, 10),
                     "max_attempts": whole_number(1, 10),
+                    "pause_expiry_ms": whole_number(1, MAX_PAUSE_EXPIRY_MS),
                 },
             ),
             "metadata": _METADATA,
@@ -147,7 +156,8 @@ _ANSWERS: Final[Schema] = {
                 {"provider": {"type": "string"}, "id": {"type": "string"}, "params": {"type": "object"}}
             ),
             "instructions": {"type": "string"},
-            "tools": {"type": "array", "items": {"type": "string"}},
+            "tools": {"type": "array", "items": {"type": ["string", "object"]}},
+            "permissions": {"type": "object"},
             "limits": {"type": "object"},
             "metadata": {"type": "object"},
             "created_at": _TIME,
@@ -160,7 +170,7 @@ _ANSWERS: Final[Schema] = {
             "object": {"const": "session"},
             "agent_id": id_schema("agt"),
             "agent_version": whole_number(1),
-            "status": {"enum": ["idle", "busy", "closing", "closed"]},
+            "status": {"enum": ["idle", "busy", "paused", "closing", "closed"]},
             "active_turn_id": nullable(id_schema("trn")),
             "queue_depth": whole_number(0),
             "last_sequence": whole_number(0),
@@ -219,7 +229,7 @@ _ANSWERS: Final[Schema] = {
             "attempt": whole_number(0),
             "max_attempts": whole_number(1),
             "repair_attempts_left": {"type": ["integer", "null"]},
-            "pause": _NULL,
+            "pause": PAUSE,
             "error": nullable(
                 open_object(
                     {
@@ -301,5 +311,10 @@ _ANSWERS: Final[Schema] = {
 COMPONENTS: Final[Schema] = {
     **_REQUESTS,
     **_ANSWERS,
-    **{f"{name}List": list_schema(name) for name in ("Agent", "Session", "Turn", "Submission", "Event")},
+    **APPROVAL_REQUESTS,
+    **APPROVAL_ANSWERS,
+    **{
+        f"{name}List": list_schema(name)
+        for name in ("Agent", "Session", "Turn", "Submission", "Event", "Approval", "ApprovalRule")
+    },
 }

@@ -53,18 +53,27 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "The API key is missing or not valid",
         "Send `Authorization: Bearer <secret>`; `turnkeeper keys create --name NAME` makes a key and prints it.",
     ),
+    "approver_not_asked": ProblemKind(
+        403, "The Guardian takes no such answer from you", "Answer with the Guardian's own approvals, as who it asks."
+    ),
     "not_found": ProblemKind(404, "Not found", "Check the id and the path."),
     "method_not_allowed": ProblemKind(405, "Method not allowed", "Use a method that the Allow header lists."),
     "request_timeout": ProblemKind(408, "The body did not arrive in time", "Send the request again."),
     "session_busy": ProblemKind(
         409, "The session has an open turn", "Post the turn again when that one has ended, or with on_busy enqueue."
     ),
-    "session_busy": ProblemKind(
-        409, "The session has an open turn", "Post the turn again when that one has ended, or with on_busy enqueue."
-    ),
     "session_closed": ProblemKind(409, "The session is closed", "Open another session with POST /v1/sessions."),
     "turn_ended": ProblemKind(409, "The turn has ended", "Post another turn."),
     "idempotency_in_progress": ProblemKind(409, "The first request is still being accepted", "Try again in a second."),
+    "approval_already_decided": ProblemKind(
+        409, "The approval has another answer, or its time is over", "Read the approval again."
+    ),
+    "approval_input_changed": ProblemKind(
+        409, "The approval is about another input", "Read the approval again and decide about what it shows."
+    ),
+    "tool_result_conflict": ProblemKind(
+        409, "The tool call has another result, or its time is over", "Read the turn again."
+    ),
     "stale_attempt": ProblemKind(409, "The turn is no longer this worker's", "Read the turn again."),
     "body_too_large": ProblemKind(413, "The body is too large", "Send a smaller body."),
     "media_type_unsupported": ProblemKind(
@@ -91,6 +100,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "draining": ProblemKind(503, "The server is stopping", "Try again in a moment."),
     "overloaded": ProblemKind(503, "The server is overloaded", "Try again in a moment."),
+    "guardian_unreachable": ProblemKind(503, "The Guardian's approvals do not answer", "Try again in a moment."),
     "database_unavailable": ProblemKind(503, "The database does not answer", "Try again in a moment."),
 }
 

@@ -13,8 +13,10 @@ from typing import Final
 import orjson
 
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
+from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.clock import render_time
 from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus
+from turnkeeper.turns.pausing import Pause
 from turnkeeper.turns.ports import TurnReads
 from turnkeeper.turns.usage import render_usage
 
@@ -39,6 +41,7 @@ class TurnContext:
 
     blocked_by: BlockedBy | None = None
     repair_attempts_left: int | None = None
+    pause: Pause | None = None
 
 
 async def read_turn(store: TurnReads, turn: Turn) -> bytes:
@@ -48,7 +51,8 @@ async def read_turn(store: TurnReads, turn: Turn) -> bytes:
         blocker = await store.blocker(turn.session_id)
         if blocker is not None and blocker.turn_id == turn.id:
             blocker = None
-    return render_turn(turn, TurnContext(blocker, await _repairs_left(store, turn)))
+    pause = await store.open_pause(turn.id) if turn.status is TurnStatus.PAUSED else None
+    return render_turn(turn, TurnContext(blocker, await _repairs_left(store, turn), pause))
 
 
 async def _repairs_left(store: TurnReads, turn: Turn) -> int | None:
@@ -90,7 +94,7 @@ def _running_turn(turn: Turn, context: TurnContext) -> dict[str, object]:
         "attempt": turn.attempt,
         "max_attempts": turn.max_attempts,
         "repair_attempts_left": context.repair_attempts_left,
-        "pause": None,
+        "pause": pause_document(context.pause),
         "error": None,
         "parent_turn_id": None,
         "retry_of": None,
@@ -123,17 +127,17 @@ def render_agent(agent: Agent) -> bytes:
             "name": agent.name,
             "model": {"provider": agent.model.provider, "id": agent.model.id, "params": dict(agent.model.params)},
             "instructions": agent.instructions,
-            "tools": list(agent.tools),
+            "tools": [*agent.tools, *map(client_tool_document, agent.client_tools)],
             "mcp_servers": None,
             "skills": None,
             "subagents": None,
-            "permissions": None,
+            "permissions": dict(agent.permissions),
             "sandbox": None,
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,
                 "max_repair_attempts": agent.limits.max_repair_attempts,
                 "max_attempts": agent.limits.max_attempts,
-                "pause_expiry_ms": None,
+                "pause_expiry_ms": agent.limits.pause_expiry_ms,
             },
             "guardian": None,
             "budget": None,

@@ -15,12 +15,11 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
-    "permissions": ({},),
     "sandbox": (),
     "guardian": (),
     "budget": (),
 }
-LIMITS_FIELDS: Final[UnbuiltFields] = {"pause_expiry_ms": ()}
+LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {
     "agent_version": (1,),
     "workspace": ({"mode": "persistent"},),
@@ -51,13 +50,11 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("GET", "/v1/sessions/{}/snapshot"),
     ("POST", "/v1/sessions/{}/fork"),
     ("POST", "/v1/sessions/{}/workspace_snapshots"),
-    ("GET", "/v1/sessions/{}/approval_rules"),
     ("POST", "/v1/sessions/{}/stream_tokens"),
     ("POST", "/v1/turns"),
     ("POST", "/v1/turns/{}/pause"),
     ("POST", "/v1/turns/{}/resume"),
     ("POST", "/v1/turns/{}/messages"),
-    ("POST", "/v1/turns/{}/tool_results"),
     ("POST", "/v1/turns/{}/retry"),
     ("GET", "/v1/turns/{}/usage"),
     ("GET", "/v1/turns/{}/artifacts"),
@@ -66,7 +63,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
 RESOURCES: Final = (
     "admin",
     "api_keys",
-    "approvals",
     "artifacts",
     "budgets",
     "connections",

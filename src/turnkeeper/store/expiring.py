@@ -23,7 +23,7 @@ from turnkeeper.store.tx import Tx, lock_session
 from turnkeeper.turns.approvals import Approval, close
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import Ending, StopReason, Turn, TurnStatus
-from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS, Pause, after, requested, resolved
+from turnkeeper.turns.pausing import Pause, after, requested, resolved
 from turnkeeper.turns.results import turn_error, unpublished
 
 
@@ -56,7 +56,7 @@ def _ask(tx: Tx, turn: Turn, known: Pause, expired: Approval) -> None:
     """Row 25a: the deferral is over, and a person is asked."""
     row = transition(turn.status, Happening.EXPIRY_ASKS)
     limits = agent_by_id(tx.conn, turn.agent_id).limits
-    expires_at = after(tx.now, limits.pause_expiry_ms or DEFAULT_PAUSE_EXPIRY_MS)
+    expires_at = after(tx.now, limits.pause_expiry_ms or tx.limits.pause_expiry_ms)
     asked = replace(
         expired,
         id=tx.ids.new("apr"),

@@ -70,7 +70,8 @@ def open_pause(conn: Connection, turn_id: str) -> Pause | None:
     if row is None:
         return None
     approval = None if row["approval_id"] is None else to_approval(load_row(conn, approvals, row["approval_id"]))
-    return to_pause(row, approval)
+    deferred = select(func.count()).where(approvals.c.turn_id == turn_id, approvals.c.kind == "deferral")
+    return replace(to_pause(row, approval), deferrals=conn.execute(deferred).scalar_one())
 
 
 def resume(tx: Tx, fence: Fence) -> Turn:

@@ -24,6 +24,7 @@ from turnkeeper.store.fanout import WEBHOOK_TOPIC, owe_deliveries, owed_of
 from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
 from turnkeeper.turns.model import PROJECT_ID, Fence
+from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NotFound, StaleFence
 from turnkeeper.turns.queueing import MAX_KEY_DEPTH, MAX_QUEUE_DEPTH
 
@@ -37,6 +38,7 @@ class StoreLimits:
     queue_depth: int = MAX_QUEUE_DEPTH
     key_queue_depth: int = MAX_KEY_DEPTH
     cancel_grace_ms: int = 10_000
+    pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,10 @@ class NewPause:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A turn's pause as its row says. `window_closed`: a turnEnd `deferred` went out, so a turnStart is owed."""
+    """A turn's pause as its row says. `window_closed`: a turnEnd `deferred` went out, so a turnStart is owed.
+
+    `deferrals` are those of the turn so far.
+    """
 
     turn_id: str
     number: int
@@ -78,6 +81,7 @@ class Pause:
     expires_at: datetime
     outcome: PauseOutcome | None
     answer: ToolAnswer | None
+    deferrals: int = 0
 
     @property
     def waits_for(self) -> str:

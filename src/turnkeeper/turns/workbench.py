@@ -7,6 +7,7 @@ from pathlib import Path
 from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.protocol import OutputMode, ToolSpec
+from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.box_ports import Boxes, Gateway
 from turnkeeper.turns.governor import Governor
 from turnkeeper.turns.model import ModelChoice
@@ -58,7 +59,7 @@ class Workbench:
 
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
     a model in mode `native` is given no tools. `liveness` tells of other workers' ends sooner than
-    their leases.
+    their leases. `questions` are those of our own Guardian, whose answers turns wait for.
     """
 
     owner: str
@@ -76,3 +77,4 @@ class Workbench:
     output_mode_of: Callable[[ModelChoice], OutputMode]
     settings: WorkerSettings
     liveness: Liveness = field(default_factory=NoLiveness)
+    questions: GuardianQuestions | None = None

@@ -18,9 +18,10 @@ from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.rules import PolicyRejected, RuleSet
 from turnkeeper.policy.shipped import default_rules
-from turnkeeper.settings import ClientSettings
+from turnkeeper.settings import ClientSettings, GuardianSettings
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.store.guardian_desk import SqliteGuardianDesk
+from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
 from turnkeeper.turns.links import HttpGuardianLink
@@ -30,6 +31,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keys, platform_keyring
 from turnkeeper.wiring.policies import read_policy, served_bundle, served_engine
+from turnkeeper.wiring.questions import DeskQuestions, HttpQuestions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class GuardianSide:
     acs: AsgiApp | None
     name: str
     admin: AsgiApp | None = None
+    questions: GuardianQuestions | None = None
 
 
 async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
@@ -50,19 +53,22 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
     if chosen.url is not None and chosen.secret_file is not None:
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         link = HttpGuardianLink(chosen.url, client)
-        return GuardianSide(link, _shared_keyring(chosen.secret_file, chosen.key_id), chosen.key_id, None, chosen.url)
+        keyring, questions = _shared_keyring(chosen.secret_file, chosen.key_id), _distant_questions(chosen, client)
+        return GuardianSide(link, keyring, chosen.key_id, None, chosen.url, questions=questions)
     engine = await serve_policy(stack, chosen.policy)
     guardian = await start_guardian(stack, base, engine, clients=(_OURSELVES,))
     keyring = platform_keyring(base.folder)
     # INVARIANT: the key of our own sessions opens no door that others can reach.
     door = Door("http", outside_keys(base.folder))
+    desk = SqliteGuardianDesk(base.folder.guardian_database)
     return GuardianSide(
         link=InProcessLink(guardian, Door("in_process", keyring)),
         keyring=keyring,
         key_id=PLATFORM_LABEL,
         acs=guardian_app(guardian, door, max_body_bytes=base.settings.server.max_body_bytes),
         name=f"in process, rules {engine.reference.policy_id}",
-        admin=admin_app(SqliteGuardianDesk(base.folder.guardian_database), base.clock),
+        admin=admin_app(desk, base.clock),
+        questions=DeskQuestions(desk, base.clock),
     )
 
 
@@ -75,8 +81,8 @@ async def serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngi
 
 
 _OURSELVES = ClientEntry(
-    # The platform applies neither yet, and says so rather than have a step end in doubt.
-    ClientAbilities(can_modify=False, can_ask=False, ask_fallback=AskFallback.DENY),
+    # The platform applies no modifications yet, and says so rather than have a step end in doubt.
+    ClientAbilities(can_modify=False),
     key_id=PLATFORM_LABEL,
 )
 
@@ -135,6 +141,18 @@ def load_rules(policy: Path | None) -> RuleSet:
 def unusable_policy(policy: Path, rejected: PolicyRejected) -> ConfigInvalid:
     """What is wrong with the policy, with the setting that names it."""
     return ConfigInvalid(f"guardian.policy: {policy}: {rejected.message}", hint=rejected.hint)
+
+
+def _distant_questions(chosen: GuardianSettings, client: httpx.AsyncClient) -> GuardianQuestions | None:
+    if chosen.approvals_url is None or chosen.approver_key_file is None:
+        return None
+    try:
+        secret = chosen.approver_key_file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(
+            f"guardian.approver_key_file: {chosen.approver_key_file} cannot be read: {error}"
+        ) from error
+    return HttpQuestions(chosen.approvals_url, secret, client)
 
 
 def _shared_keyring(secret_file: Path, key_id: str) -> Keyring:

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -92,10 +92,11 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
             tools=TOOLS,
             output_mode_of=OutputModes(base.settings.providers),
             settings=_worker_settings(base.settings),
+            questions=side.questions,
         )
         await stack.enter_async_context(_working(Worker(bench)))
         await stack.enter_async_context(delivering(base, store, bench.owner))
-        api = _api_deps(base, store, checker)
+        api = replace(_api_deps(base, store, checker), questions=side.questions)
         yield Platform(store, base.wakeups, api, dispatch(build_api(api), side.acs, side.admin), side.name)
 
 
@@ -109,7 +110,9 @@ async def open_store(base: Base) -> AsyncGenerator[SqlTurnStore, None]:
         ids=RandomIds(base.clock),
         wakeups=base.wakeups,
         limits=StoreLimits(
-            queue_depth=base.settings.limits.queue_depth, cancel_grace_ms=base.settings.worker.cancel_grace_ms
+            queue_depth=base.settings.limits.queue_depth,
+            cancel_grace_ms=base.settings.worker.cancel_grace_ms,
+            pause_expiry_ms=base.settings.limits.pause_expiry_ms,
         ),
     )
     try:
@@ -156,6 +159,8 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         drain_ms=settings.server.drain_ms,
         cancel_grace_ms=chosen.cancel_grace_ms,
         budget_grace_ms=chosen.budget_grace_ms,
+        pause_warm_ms=chosen.pause_warm_ms,
+        pause_expiry_ms=settings.limits.pause_expiry_ms,
         inline_bytes=settings.limits.inline_bytes,
         text_bytes=settings.limits.text_bytes,
         result_bytes=settings.limits.result_bytes,
@@ -185,6 +190,7 @@ def _api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) ->
             max_body_bytes=server.max_body_bytes,
             metadata_bytes=limits.metadata_bytes,
             text_bytes=limits.text_bytes,
+            inline_bytes=limits.inline_bytes,
             sse_heartbeat_ms=server.sse_heartbeat_ms,
             sse_max_age_ms=server.sse_max_age_ms,
             poll_ms=base.settings.worker.poll_ms,
