@@ -281,6 +281,8 @@ def _convert(value: object, hint: object, where: str) -> object:
     arguments: tuple[object, ...] = get_args(hint)
     if origin is list and isinstance(value, list):
         return [_convert(item, arguments[0], where) for item in cast("list[object]", value)]
+    if origin is UnionType or origin is Union:
+        hint = next((part for part in arguments if is_dataclass(part)), hint)
     if is_dataclass(hint) and isinstance(value, dict):
         return _build(cast("dict[str, object]", value), cast("type[object]", hint), where)
     if not _fits(value, hint, origin, arguments):

@@ -246,3 +246,10 @@ def test_a_frame_that_cannot_be_written_is_a_protocol_error(value: object) -> No
     frame = Start("trn_1", 1, "", "", "m", "/run/gateway/gateway.sock", params={"temperature": value})
     with pytest.raises(HarnessProtocolError, match="cannot be written"):
         render_frame(frame)
+
+
+def test_a_start_that_goes_on_carries_the_call_that_waits() -> None:
+    """Both sides read the pending call as the same thing."""
+    pending = HistoryItem("tool", "", "tcl_1", "shell", '{"command":"ls"}')
+    start = Start("trn_1", 1, "Work.", "hi", "m", "/s", pending=pending, submissions=1, accepted="3")
+    assert parse_to_harness(render_frame(start)) == start
