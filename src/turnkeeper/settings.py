@@ -158,6 +158,7 @@ class WorkerSettings(Branch):
         default=2_000, description="How long a turn that waits for an answer keeps its boxes and its slot."
     )
     poll_ms: Count = Field(default=1_000, description="Longest wait before the queue is looked at without being woken.")
+    reap_ms: Count = Field(default=300, description="How often it is looked for turns that another worker has lost.")
 
 
 class BoxLimitSettings(Branch):
@@ -195,6 +196,9 @@ class LimitSettings(Branch):
 
     queue_depth: Count = Field(
         default=100, description="Turns waiting in one session; the next is refused (`queue_full`)."
+    )
+    key_queue_depth: Count = Field(
+        default=10_000, description="Turns waiting that one API key has posted; the next is refused (`queue_full`)."
     )
     text_bytes: Count = Field(default=256 * Kibibyte, description="Longest input of a turn.")
     metadata_bytes: Count = Field(default=16 * Kibibyte, description="Longest `metadata`.")

@@ -16,6 +16,8 @@ from turnkeeper.errors import TurnkeeperError
 
 COMMANDS: Final = (
     "serve",
+    "api",
+    "work",
     "run",
     "guardian",
     "approvals",

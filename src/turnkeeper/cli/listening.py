@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 
 import uvicorn
 
+from turnkeeper.api.server import ApiServer
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.settings import ServerSettings
@@ -55,6 +56,19 @@ def uvicorn_config(server: ServerSettings, app: AsgiApp) -> uvicorn.Config:
         limit_concurrency=server.max_connections,
         timeout_graceful_shutdown=max(1, server.drain_ms // 1000),
     )
+
+
+class GracefulServer(ApiServer):
+    """Listens; leaves signals to whoever runs it."""
+
+    def stop(self) -> None:
+        """Begins the graceful end."""
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """No handlers of its own: a signal during the start or the drain has to count too."""
+        yield
 
 
 class Stopping:

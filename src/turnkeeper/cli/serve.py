@@ -5,17 +5,14 @@ The first SIGTERM or SIGINT stops gracefully: no new connections, streams closed
 """
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Generator
 from typing import Annotated
 
 import structlog
 import typer
 
 from turnkeeper import __version__
-from turnkeeper.api.server import ApiServer
-from turnkeeper.cli.listening import Stopping, bound_socket, shown_address, uvicorn_config
+from turnkeeper.cli.listening import GracefulServer, Stopping, bound_socket, shown_address, uvicorn_config
 from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.clock import SystemClock
 from turnkeeper.config import Configuration
@@ -56,7 +53,7 @@ async def _serve(configuration: Configuration, folder: DataDir, bound: socket.so
     stopping = Stopping()
     try:
         async with open_platform(configuration, folder) as platform:
-            server = _Server(uvicorn_config(configuration.settings.server, platform.asgi), platform.api.streams)
+            server = GracefulServer(uvicorn_config(configuration.settings.server, platform.asgi), platform.api.streams)
             stopping.graceful = server.stop
             _announce(configuration, platform, bound)
             await server.serve(sockets=[bound])
@@ -67,19 +64,6 @@ async def _serve(configuration: Configuration, folder: DataDir, bound: socket.so
         _log.warning("stopped_at_once")
     else:
         _log.info("stopped")
-
-
-class _Server(ApiServer):
-    """Listens; leaves signals to whoever runs it."""
-
-    def stop(self) -> None:
-        """Begins the graceful end."""
-        self.should_exit = True
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """No handlers of its own: a signal during the start or the drain has to count too."""
-        yield
 
 
 def _announce(configuration: Configuration, platform: Platform, bound: socket.socket) -> None:

@@ -1,13 +1,13 @@
 """News inside one process (`Wakeups`): who waits for a topic learns at once that something was committed.
 
 Answers for no news lost between a read and a wait, as long as the watch was begun before the read. Must never keep
-anything for a topic that nobody watches, nor more watches than its limit. News from other processes does not come
-here unless somebody forwards it, which is why every waiter also has a time limit.
+anything for a topic that nobody watches, nor more watches than its limit. News from other processes comes here
+only if somebody forwards it, which is why every waiter also has a time limit.
 """
 
 import asyncio
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -47,16 +47,27 @@ class Watch:
 
 
 class LocalWakeups:
-    """`Wakeups` for one process. `notify` may be called from any thread."""
+    """`Wakeups` for one process. `notify` may be called from any thread.
+
+    `relay` is told every topic as well, if there are other processes to tell.
+    """
 
     def __init__(self, max_watches: int = MAX_WATCHES) -> None:
+        self.relay: Callable[[str], None] | None = None
         self._max_watches = max_watches
         self._count = 0
         self._lock = threading.Lock()
         self._watches: dict[str, set[Watch]] = {}
 
     def notify(self, topic: str) -> None:
-        """Something about `topic` was committed."""
+        """Something about `topic` was committed here."""
+        self.ring(topic)
+        relay = self.relay
+        if relay is not None:
+            relay(topic)
+
+    def ring(self, topic: str) -> None:
+        """Something about `topic` was committed, here or by another process: whoever watches it is told."""
         with self._lock:
             watches = tuple(self._watches.get(topic, ()))
         for watch in watches:

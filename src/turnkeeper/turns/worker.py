@@ -74,6 +74,11 @@ class Worker:
         )
 
     @property
+    def owner(self) -> str:
+        """What it is called in leases."""
+        return self._bench.owner
+
+    @property
     def active(self) -> int:
         """How many turns this worker holds."""
         return len(self._turns) + len(self._unpaid)

@@ -4,16 +4,10 @@ Answers for the order: whatever is started is stopped in reverse, and the worker
 no rule of its own.
 """
 
-import asyncio
-import os
-import socket
-from collections.abc import AsyncGenerator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
-
-from sqlalchemy import make_url
 
 from turnkeeper.api.app import build_api
 from turnkeeper.api.deps import ApiDeps, ApiSettings, Readiness
@@ -23,25 +17,18 @@ from turnkeeper.datadir import DataDir, load_or_make_key
 from turnkeeper.events.webhooks.addresses import parse_networks
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.ids import RandomIds
-from turnkeeper.sandbox.gateway import ModelGateway
 from turnkeeper.sandbox.providers import TUNABLE_PARAMETERS
 from turnkeeper.sandbox.tools import TOOLS
 from turnkeeper.settings import Settings
-from turnkeeper.store.dialects.sqlite_workers import WorkerFiles
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.schema_check import ProcessSchemaChecker
-from turnkeeper.turns.takeover import Liveness, NoLiveness
-from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.turns.wakeups import LocalWakeups
-from turnkeeper.turns.workbench import Workbench, WorkerSettings
-from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
-from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
 from turnkeeper.wiring.doors import dispatch
-from turnkeeper.wiring.guardian import make_governor, open_guardian_side
-from turnkeeper.wiring.models import OutputModes, WorkerGateway, provider_sources
+from turnkeeper.wiring.guardian import open_guardian_side
 from turnkeeper.wiring.webhooks import delivering
+from turnkeeper.wiring.workers import open_worker, working
 
 MAX_DEAD_LETTERS_COUNTED: Final = 100
 
@@ -69,34 +56,10 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
         side = await open_guardian_side(stack, base)
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
-        driver = make_driver(base.settings.sandbox, folder, ids=base.ids, clock=base.clock)
-        await driver.start()
-        stack.push_async_callback(driver.stop)
-        gateway = ModelGateway(clock=base.clock)
-        stack.push_async_callback(gateway.close)
-        sources = provider_sources(stack, base.settings.providers, configuration.provider_secrets)
-        owner = f"{socket.gethostname()}:{os.getpid()}:{base.ids.uuid()}"
-        bench = Workbench(
-            owner=owner,
-            liveness=stack.enter_context(working_as(owner, store_url(base.settings, folder))),
-            store=store,
-            governor=make_governor(base, store, side),
-            boxes=WorkerBoxes(driver),
-            gateway=WorkerGateway(gateway, sources),
-            checker=checker,
-            wakeups=base.wakeups,
-            clock=base.clock,
-            waiter=LoopWaiter(),
-            ids=base.ids,
-            workspaces=folder.workspaces,
-            tools=TOOLS,
-            output_mode_of=OutputModes(base.settings.providers),
-            settings=_worker_settings(base.settings),
-            questions=side.questions,
-        )
-        await stack.enter_async_context(_working(Worker(bench)))
-        await stack.enter_async_context(delivering(base, store, bench.owner))
-        api = replace(_api_deps(base, store, checker), questions=side.questions)
+        worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder))
+        await stack.enter_async_context(working(worker))
+        await stack.enter_async_context(delivering(base, store, worker.owner))
+        api = replace(api_deps(base, store, checker), questions=side.questions)
         yield Platform(store, base.wakeups, api, dispatch(build_api(api), side.acs, side.admin), side.name)
 
 
@@ -111,6 +74,7 @@ async def open_store(base: Base) -> AsyncGenerator[SqlTurnStore, None]:
         wakeups=base.wakeups,
         limits=StoreLimits(
             queue_depth=base.settings.limits.queue_depth,
+            key_queue_depth=base.settings.limits.key_queue_depth,
             cancel_grace_ms=base.settings.worker.cancel_grace_ms,
             pause_expiry_ms=base.settings.limits.pause_expiry_ms,
         ),
@@ -128,46 +92,9 @@ def store_url(settings: Settings, folder: DataDir) -> str:
     return f"sqlite:///{folder.turn_database}"
 
 
-@asynccontextmanager
-async def _working(worker: Worker) -> AsyncGenerator[None, None]:
-    running = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.drain()
-        await running
+def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> ApiDeps:
+    """What the routes work with."""
 
-
-@contextmanager
-def working_as(owner: str, url: str) -> Generator[Liveness]:
-    """This process is the worker `owner` until the end of the block; who can tell of the others' ends."""
-    database = make_url(url)
-    if database.drivername != "sqlite":
-        yield NoLiveness()
-        return
-    files = WorkerFiles(Path(str(database.database)))
-    with files.hold(owner):
-        yield files
-
-
-def _worker_settings(settings: Settings) -> WorkerSettings:
-    chosen = settings.worker
-    return WorkerSettings(
-        slots=chosen.slots,
-        lease_ttl_ms=chosen.lease_ttl_ms,
-        poll_ms=chosen.poll_ms,
-        drain_ms=settings.server.drain_ms,
-        cancel_grace_ms=chosen.cancel_grace_ms,
-        budget_grace_ms=chosen.budget_grace_ms,
-        pause_warm_ms=chosen.pause_warm_ms,
-        pause_expiry_ms=settings.limits.pause_expiry_ms,
-        inline_bytes=settings.limits.inline_bytes,
-        text_bytes=settings.limits.text_bytes,
-        result_bytes=settings.limits.result_bytes,
-    )
-
-
-def _api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> ApiDeps:
     async def readiness() -> Readiness:
         await store.ping()
         dead = await store.dead_letters(MAX_DEAD_LETTERS_COUNTED)

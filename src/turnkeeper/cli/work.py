@@ -1,0 +1,58 @@
+"""`turnkeeper work`: a worker alone, beside others on the same PostgreSQL.
+
+The first SIGTERM or SIGINT takes no more turns and lets those that run end within `server.drain_ms`; the second stops
+at once, and another worker takes over what was running.
+"""
+
+import asyncio
+
+import structlog
+import typer
+
+from turnkeeper import __version__
+from turnkeeper.cli.listening import Stopping
+from turnkeeper.cli.options import ConfigFile, DataDirectory, load
+from turnkeeper.clock import SystemClock
+from turnkeeper.config import Configuration
+from turnkeeper.datadir import DataDir, hold
+from turnkeeper.logs import setup_logging
+from turnkeeper.settings import unsafe_choices
+from turnkeeper.wiring.processes import open_work
+
+_log = structlog.get_logger(__name__)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(work)
+
+
+def work(*, config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
+    """Run turns, without an API.
+
+    Several workers share a PostgreSQL and a Guardian; each has a data dir of its own.
+    """
+    configuration = load(config, data_dir)
+    setup_logging(configuration.settings.log.level, log_format=configuration.settings.log.format)
+    folder = DataDir(configuration.settings.data_dir)
+    folder.prepare()
+    with hold(folder, command="turnkeeper work", clock=SystemClock()):
+        asyncio.run(_work(configuration, folder))
+
+
+async def _work(configuration: Configuration, folder: DataDir) -> None:
+    stopping = Stopping()
+    try:
+        async with open_work(configuration, folder) as worker:
+            stopping.graceful = worker.drain
+            for choice in unsafe_choices(configuration.settings):
+                _log.warning("unsafe_choice", choice=choice)
+            _log.info("started", version=__version__, worker=worker.owner, slots=configuration.settings.worker.slots)
+            typer.echo(f"Turnkeeper works as {worker.owner}")
+            await worker.run()
+    except asyncio.CancelledError:
+        if not stopping.at_once:
+            raise
+        _log.warning("stopped_at_once")
+    else:
+        _log.info("stopped")

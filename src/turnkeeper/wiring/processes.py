@@ -1,0 +1,76 @@
+"""The platform in parts: an API without boxes, a worker without HTTP, each on a database and a Guardian they share.
+
+Answers for refusing settings under which such a process would stand alone without anybody noticing.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from turnkeeper.api.app import build_api
+from turnkeeper.api.deps import ApiDeps
+from turnkeeper.config import ConfigInvalid, Configuration
+from turnkeeper.datadir import DataDir
+from turnkeeper.guardian.http import AsgiApp
+from turnkeeper.settings import Settings
+from turnkeeper.turns.schema_check import ProcessSchemaChecker
+from turnkeeper.turns.worker import Worker
+from turnkeeper.wiring.base import Base
+from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.platform import api_deps, open_store, store_url
+from turnkeeper.wiring.webhooks import delivering
+from turnkeeper.wiring.workers import hearing, open_worker
+
+
+@dataclass(frozen=True, slots=True)
+class ApiProcess:
+    """The turn API alone."""
+
+    api: ApiDeps
+    asgi: AsgiApp
+    guardian: str
+
+
+@asynccontextmanager
+async def open_api(configuration: Configuration, folder: DataDir) -> AsyncGenerator[ApiProcess]:
+    """The turn API; its turns are run by others. Raises `ConfigInvalid`, `StoreUnavailable`, `SchemaOutdated`."""
+    require_shared(configuration.settings, "api")
+    base = Base(configuration, folder)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(base))
+        await stack.enter_async_context(hearing(store_url(base.settings, folder), base))
+        side = await open_guardian_side(stack, base)
+        checker = ProcessSchemaChecker()
+        stack.push_async_callback(checker.close)
+        api = replace(api_deps(base, store, checker), questions=side.questions)
+        yield ApiProcess(api, build_api(api), side.name)
+
+
+@asynccontextmanager
+async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGenerator[Worker]:
+    """A worker with everything it needs, not yet at work. Raises as `open_platform` does, and `ConfigInvalid`."""
+    require_shared(configuration.settings, "work")
+    base = Base(configuration, folder)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(base))
+        side = await open_guardian_side(stack, base)
+        checker = ProcessSchemaChecker()
+        stack.push_async_callback(checker.close)
+        worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder))
+        await stack.enter_async_context(delivering(base, store, worker.owner))
+        yield worker
+
+
+def require_shared(settings: Settings, command: str) -> None:
+    """Raises `ConfigInvalid` unless database and Guardian are ones that several processes can share."""
+    url = "" if settings.store.url is None else settings.store.url.get_secret_value()
+    if not url.startswith("postgresql"):
+        raise ConfigInvalid(
+            f"`turnkeeper {command}` needs a store that processes share: store.url is not a PostgreSQL server",
+            hint="Set store.url to postgresql+psycopg://…, or run everything with `turnkeeper serve`.",
+        )
+    if settings.guardian.url is None:
+        raise ConfigInvalid(
+            f"`turnkeeper {command}` needs a Guardian that processes share: guardian.url is not set",
+            hint="Start `turnkeeper guardian serve` and set guardian.url and guardian.secret_file.",
+        )
