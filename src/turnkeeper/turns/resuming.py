@@ -1,4 +1,4 @@
-"""What a turn takes up again when it goes on in another process than it was paused in (contract 6, row 24).
+"""What a turn takes up again after a pause in another process, or after a lost attempt (contract 6, rows 21 and 24).
 
 Answers for an agent that finds its turn as it left it, as far as it was allowed: its input, its finished calls, the
 call that waits; and for counts that go on where they stood. Everything comes from the store.
@@ -37,22 +37,24 @@ NOTHING_BEFORE: Final = Before(SubmissionTally(), 0, Usage())
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The pause a turn comes back from, and what was before it."""
+    """What was before a turn goes on; the pause it comes back from, or None where an attempt was lost."""
 
-    pause: Pause
+    pause: Pause | None
     before: Before
 
 
 async def resumed_turn(bench: Workbench, turn: Turn) -> Resumed | None:
-    """What there is to take up; None where the turn comes from no pause."""
+    """What there is to take up; None where the turn has not run yet."""
     if turn.attempt == 0:
         return None
-    pause = await bench.store.open_pause(turn.id)
-    return None if pause is None else Resumed(pause, await _before(bench, turn))
+    return Resumed(await bench.store.open_pause(turn.id), await _before(bench, turn))
 
 
 def resumed_frame(start: Start, resumed: Resumed, events: Sequence[Event], *, max_bytes: int) -> Start:
-    """The start of a harness that goes on in the middle of its turn: the call that waits is the end of its history."""
+    """The start of a harness that goes on in the middle of its turn: the call that waits is the end of its history.
+
+    An attempt that follows a lost one is told how far that one came, and then its input once more.
+    """
     own = [event for event in events if event.turn_id == start.turn_id]
     items = rebuild_history(own, max_bytes=_UNBOUNDED)
     if not items or items[0].kind != "user":
@@ -60,11 +62,11 @@ def resumed_frame(start: Start, resumed: Resumed, events: Sequence[Event], *, ma
     items = _shortened(items, max_bytes)
     others = [event for event in events if event.turn_id != start.turn_id]
     earlier = rebuild_history(others, max_bytes=max_bytes - sum(map(item_bytes, items)))
-    call, before = resumed.pause.call, resumed.before
+    call, before = None if resumed.pause is None else resumed.pause.call, resumed.before
     return replace(
         start,
         history=[*earlier, *items],
-        pending=HistoryItem("tool", "", call.tool_call_id, call.name, call.input_json),
+        pending=None if call is None else HistoryItem("tool", "", call.tool_call_id, call.name, call.input_json),
         submissions=before.tally.count,
         accepted=before.tally.valid_json,
         max_model_calls=max(start.max_model_calls - totals(before.usage).model_calls, 0),

@@ -111,13 +111,11 @@ class Starter:
         frame = await within(bench.waiter, box.receive(), timeout_ms=timeout_ms)
         if not isinstance(frame, Started) or frame.turn_id != turn.id:
             raise HarnessProtocolError("the harness did not begin with `started` for its turn")
-        resumed = self._resumed is not None
-        return await bench.store.started(self._lease.fence, self._news(turn, box), resumed=resumed)
+        return await bench.store.started(self._lease.fence, self._news(turn, box), resumed=self._from_pause)
 
     async def _frame(self, turn: Turn, gateway_socket: str) -> Start:
         bench, agent = self._bench, self._claim.agent
         mode = bench.output_mode_of(agent.model)
-        # An attempt that follows a lost one is told how far that one came; its input is the same once more.
         without = None if turn.attempt else turn.id
         events = await bench.store.history(turn.session_id, without=without, limit=bench.settings.history_events)
         tools = offered_tools(agent, bench.tools) if mode == "tool" else []
@@ -141,7 +139,11 @@ class Starter:
 
     def _attempt(self, turn: Turn) -> int:
         # Going on after a pause is no other attempt: nothing is done again.
-        return turn.attempt if self._resumed is not None else turn.attempt + 1
+        return turn.attempt if self._from_pause else turn.attempt + 1
+
+    @property
+    def _from_pause(self) -> bool:
+        return self._resumed is not None and self._resumed.pause is not None
 
     def _news(self, turn: Turn, box: LoopBox) -> list[NewEvent]:
         ready = catalogue.sandbox_ready(

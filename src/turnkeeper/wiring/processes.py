@@ -72,5 +72,5 @@ def require_shared(settings: Settings, command: str) -> None:
     if settings.guardian.url is None:
         raise ConfigInvalid(
             f"`turnkeeper {command}` needs a Guardian that processes share: guardian.url is not set",
-            hint="Start `turnkeeper guardian serve` and set guardian.url and guardian.secret_file.",
+            hint="Start `turnkeeper guardian` and set guardian.url and guardian.secret_file.",
         )

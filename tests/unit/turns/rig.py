@@ -111,10 +111,11 @@ class Rig:
         schema: str | None = None,
         budget: Budget | None = None,
         repairs: int = 3,
+        attempts: int = 1,
     ) -> str:
         """A turn's id."""
         new = NewTurn(session.id, text, orjson.dumps(text).decode(), schema, '{"a":1}', budget, repairs, None, None)
-        return (await self.store.accept_turn(new)).turn.id
+        return (await self.store.accept_turn(replace(new, max_attempts=attempts))).turn.id
 
     async def until(self, turn_id: str, reached: Callable[[Turn], bool]) -> Turn:
         """The turn once it is as the test wants it."""
