@@ -94,12 +94,10 @@ def model() -> Iterator[StubModel]:
 def until(read: Callable[[], Json], reached: Callable[[Json], bool]) -> Json:
     """What `read` gives once it is as wanted."""
     deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        found = read()
-        if reached(found):
-            return found
+    while not reached(found := read()):
+        assert time.monotonic() < deadline, f"not in time: {found}"
         time.sleep(0.1)
-    raise AssertionError(f"not in time: {found}")
+    return found
 
 
 def marks(place: Place, session_id: str) -> str:
