@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Final
 
 from hypothesis import given, settings
@@ -44,8 +45,29 @@ class World:
 
     async def post(self, number: int) -> None:
         session_id = self.sessions[number % len(self.sessions)]
-        turn = await self.rig.post(session_id, budget=Budget(max_model_calls=1) if number % 3 else None)
+        turn = await self.rig.post(
+            session_id,
+            budget=Budget(max_model_calls=1) if number % 3 else None,
+            max_attempts=1 + number % 2,
+            api_key_id=f"key_{number % 3}",
+            start_by=self.rig.clock.now() + timedelta(seconds=number) if number % 5 == 0 else None,
+        )
         self.turns.append(turn.id)
+
+    async def interrupt(self, number: int) -> None:
+        session_id = self.sessions[number % len(self.sessions)]
+        self.turns.append((await self.rig.post(session_id, on_busy="interrupt")).id)
+
+    async def expire(self, number: int) -> None:
+        self.rig.clock.advance(number * 1_000)
+        await self.rig.store.expire_starts(number)
+
+    async def lose_attempt(self, number: int) -> None:
+        await self.rig.retry(self._fence(number), delay_ms=number * 100)
+
+    async def start_again(self, number: int) -> None:
+        fence = self._fence(number)
+        await self.rig.store.started(fence, [has_started(fence.turn_id)])
 
     async def claim(self, number: int) -> None:
         claim = await self.rig.store.claim(f"worker {number}", slot=number % 4 > 0)
@@ -130,6 +152,10 @@ DEEDS: Final[tuple[Callable[[World, int], Awaitable[None]], ...]] = (
     World.cancel,
     World.settle,
     World.take_over,
+    World.interrupt,
+    World.expire,
+    World.lose_attempt,
+    World.start_again,
     World.renew,
     World.try_again,
     World.release,

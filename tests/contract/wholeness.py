@@ -24,8 +24,26 @@ UNWHOLE: Final = {
         " (SELECT 1 FROM events e WHERE e.turn_id = t.id AND type = 'turn.queued')"
     ),
     "an ended turn without its turnEnd": (
-        "SELECT id FROM turns t WHERE status IN ('completed', 'failed') AND stop_reason <> 'denied_before_start'"
+        "SELECT id FROM turns t WHERE status IN ('completed', 'failed')"
+        " AND stop_reason NOT IN ('denied_before_start', 'queue_expired')"
         " AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.turn_id = t.id AND s.method = 'steps/turnEnd')"
+    ),
+    "an attempt too many": "SELECT id FROM turns WHERE attempt > max_attempts",
+    "a turn that runs and is nobody's, or waits and is somebody's past the front": (
+        "SELECT id FROM turns WHERE (status = 'running' AND owner IS NULL) OR (owner IS NOT NULL AND front_of IS NULL)"
+    ),
+    "a turnEnd without a window, or a window with two": (
+        "SELECT turn_id FROM steps WHERE turn_id IN (SELECT id FROM turns WHERE max_attempts = 1)"
+        " AND method = 'steps/turnEnd' GROUP BY turn_id HAVING COUNT(*) > 1"
+    ),
+    "a retry without its turnEnd": (
+        "SELECT t.id FROM turns t WHERE (SELECT COUNT(*) FROM events e WHERE e.turn_id = t.id"
+        " AND e.type = 'turn.retrying') > (SELECT COUNT(*) FROM steps s WHERE s.turn_id = t.id"
+        " AND s.method = 'steps/turnEnd' AND s.outcome = 'error')"
+    ),
+    "a waiting turn whose key has no share": (
+        "SELECT id FROM turns t WHERE front_of IS NOT NULL AND NOT EXISTS (SELECT 1 FROM queue_shares q"
+        " WHERE q.scope = 'key' AND q.project_id = t.project_id AND q.id = t.api_key_id)"
     ),
     "a key without its turn": (
         "SELECT key FROM idempotency_keys k WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = k.turn_id)"
@@ -49,7 +67,7 @@ UNWHOLE: Final = {
     ),
     "turns that did not run in their order": (
         "SELECT one.id FROM turns one JOIN turns other ON other.session_id = one.session_id AND other.seq > one.seq"
-        " WHERE one.status = 'queued' AND (other.owner IS NOT NULL OR other.attempt > 0)"
+        " AND other.rank >= one.rank WHERE one.status = 'queued' AND (other.owner IS NOT NULL OR other.attempt > 0)"
     ),
     "an idle session with a turn that waits for nothing": (
         "SELECT session_id FROM turns WHERE status NOT IN ('completed', 'failed', 'canceled')"
