@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 from turnkeeper.clock import epoch_ms, from_epoch_ms
+from turnkeeper.turns.model import PROJECT_ID
 
 
 class Instant(TypeDecorator[datetime]):
@@ -84,26 +85,42 @@ def _counter(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default="0")
 
 
+def _agent_version() -> tuple[Column[Any], ...]:
+    return (
+        Column("project_id", Text, nullable=False),
+        Column("name", EscapedText, nullable=False),
+        Column("model_provider", EscapedText, nullable=False),
+        Column("model_id", EscapedText, nullable=False),
+        Column("model_params_json", Text, nullable=False),
+        Column("instructions", EscapedText, nullable=False),
+        Column("tools_json", Text, nullable=False),
+        Column("timeout_ms", BigInteger, nullable=False),
+        Column("max_repair_attempts", Integer, nullable=False),
+        Column("metadata_json", Text, nullable=False),
+        Column("created_at", Instant, nullable=False),
+        Column("max_attempts", Integer, nullable=False, server_default="1"),
+        Column("permissions_json", Text, nullable=False, server_default="{}"),
+        Column("client_tools_json", Text, nullable=False, server_default="[]"),
+        Column("pause_expiry_ms", BigInteger),
+    )
+
+
+# The newest version of each agent, as lists show it; `agent_versions` has all of them, and they never change.
 agents: Final = Table(
     "agents",
     metadata,
     _id(),
     Column("version", Integer, nullable=False),
-    Column("project_id", Text, nullable=False),
-    Column("name", EscapedText, nullable=False),
-    Column("model_provider", EscapedText, nullable=False),
-    Column("model_id", EscapedText, nullable=False),
-    Column("model_params_json", Text, nullable=False),
-    Column("instructions", EscapedText, nullable=False),
-    Column("tools_json", Text, nullable=False),
-    Column("timeout_ms", BigInteger, nullable=False),
-    Column("max_repair_attempts", Integer, nullable=False),
-    Column("metadata_json", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
-    Column("max_attempts", Integer, nullable=False, server_default="1"),
-    Column("permissions_json", Text, nullable=False, server_default="{}"),
-    Column("client_tools_json", Text, nullable=False, server_default="[]"),
-    Column("pause_expiry_ms", BigInteger),
+    *_agent_version(),
+    Column("archived_at", Instant),
+)
+
+agent_versions: Final = Table(
+    "agent_versions",
+    metadata,
+    Column("agent_id", Text, ForeignKey("agents.id"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    *_agent_version(),
 )
 
 sessions: Final = Table(
@@ -131,6 +148,10 @@ sessions: Final = Table(
     Column("created_at", Instant, nullable=False),
     Column("last_active_at", Instant, nullable=False),
     Column("closed_at", Instant),
+    # Counted from the last activity; null keeps the session until it is deleted.
+    Column("retention_days", Integer),
+    Column("delete_requested_at", Instant),
+    Column("erased_at", Instant),
     CheckConstraint("status IN ('open', 'closing', 'closed')", name="status_known"),
     CheckConstraint("acs_state IN ('new', 'started', 'refused', 'ended')", name="acs_state_known"),
     CheckConstraint("(status = 'closed') = (closed_at IS NOT NULL)", name="closed_has_a_time"),
@@ -306,6 +327,15 @@ api_keys: Final = Table(
     Column("secret_sha256", Text, nullable=False, unique=True),
     Column("created_at", Instant, nullable=False),
     Column("revoked_at", Instant),
+    Column("project_id", Text, nullable=False, server_default=PROJECT_ID),
+    Column("scopes_json", Text, nullable=False, server_default='["*"]'),
+    Column("agent_ids_json", Text, nullable=False, server_default="[]"),
+    *(Column(name, Integer) for name in ("requests_per_minute", "concurrent_turns", "queued_turns", "streams")),
+    Column("expires_at", Instant),
+    Column("last_used_at", Instant),
+    # The secret before the last rotation, for as long as the two overlap.
+    Column("previous_sha256", Text),
+    Column("previous_until", Instant),
 )
 
 queue_shares: Final = Table(
@@ -344,6 +374,8 @@ IS_CLAIMABLE: Final = (
 IS_PENDING: Final = steps.c.state == literal_column("'pending'")
 IS_DEAD: Final = steps.c.state == literal_column("'dead'")
 IS_CLOSING: Final = sessions.c.status == literal_column("'closing'")
+IS_KEPT: Final = sessions.c.delete_requested_at.is_(None) & sessions.c.retention_days.is_not(None)
+IS_DOOMED: Final = sessions.c.delete_requested_at.is_not(None) & sessions.c.erased_at.is_(None)
 IS_TERMINAL_EVENT: Final = events.c.type.in_(
     [literal_column("'turn.completed'"), literal_column("'turn.failed'"), literal_column("'turn.canceled'")]
 )
@@ -361,6 +393,9 @@ _partial("ix_turns_start_by", turns.c.start_by, where=IS_QUEUED & turns.c.start_
 _partial("ix_turns_owned", turns.c.id, where=turns.c.owner.is_not(None))
 _partial("ix_steps_pending", steps.c.session_id, where=IS_PENDING)
 _partial("ix_steps_dead", steps.c.created_at, where=IS_DEAD)
+_partial("ix_turns_fronts", turns.c.api_key_id, where=turns.c.front_of.is_not(None))
+_partial("ix_sessions_kept", sessions.c.id, where=IS_KEPT)
+_partial("ix_sessions_doomed", sessions.c.id, where=IS_DOOMED)
 _partial("ix_sessions_closing", sessions.c.id, where=IS_CLOSING)
 # These name one column more than seems needed: without statistics SQLite takes the index that matches most terms, and
 # must not walk through a session's ended turns or settled steps.
@@ -371,3 +406,8 @@ Index("ix_steps_state", steps.c.session_id, steps.c.state, steps.c.ordinal)
 Index("uq_turns_seq", turns.c.session_id, turns.c.seq, unique=True)
 Index("ix_turns_session", turns.c.session_id, turns.c.id)
 Index("ix_sessions_agent", sessions.c.agent_id, sessions.c.id)
+Index("uq_api_keys_previous_sha256", api_keys.c.previous_sha256, unique=True)
+Index("ix_api_keys_project", api_keys.c.project_id, api_keys.c.id)
+Index("ix_agents_project", agents.c.project_id, agents.c.id)
+Index("ix_sessions_project", sessions.c.project_id, sessions.c.id)
+Index("ix_turns_project", turns.c.project_id, turns.c.id)
