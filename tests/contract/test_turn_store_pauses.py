@@ -2,28 +2,24 @@
 
 import asyncio
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 import pytest
+from tests.contract.pause_samples import DAY_MS, INPUT, a_pause
 from tests.contract.store_rig import BY_APP, Rig, has_started, with_store
 
-from turnkeeper.events.pauses import Deferral, turn_deferred, turn_paused
 from turnkeeper.turns.approvals import (
     Approval,
     ApprovalAnswer,
     ApprovalDecided,
     ApprovalInputChanged,
     DecidedBy,
-    PendingCall,
     ToolResultConflict,
 )
 from turnkeeper.turns.lifecycle import IllegalTransition
 from turnkeeper.turns.model import Fence, StepAnswer
-from turnkeeper.turns.pausing import NewPause, ToolAnswer, hash_of, requested
+from turnkeeper.turns.pausing import NewPause, ToolAnswer, hash_of
 from turnkeeper.turns.ports import NotFound, PageRequest, StaleFence
 
-INPUT = '{"command":"ls"}'
-DAY_MS = 86_400_000
 YES = ApprovalAnswer("approve", DecidedBy("api_key", "key_1"))
 NO = replace(YES, word="deny", note="no")
 
@@ -45,51 +41,11 @@ class Paused:
         return self.pause.approval
 
 
-def a_pause(rig: Rig, fence: Fence, *, kind: str = "ask", wait_ms: int = DAY_MS, timeout: str = "deny") -> NewPause:
-    now = rig.clock.now()
-    call = PendingCall(rig.ids.new("tcl"), "shell", "builtin", INPUT, hash_of(INPUT), rig.ids.uuid())
-    expires_at = now + timedelta(milliseconds=wait_ms)
-    approval = Approval(
-        id=rig.ids.new("apr"),
-        kind="deferral" if kind == "deferral" else "ask",
-        origin="guardian",
-        session_id=fence.session_id,
-        turn_id=fence.turn_id,
-        call=call,
-        question="May it?\0",
-        reasons=("later",),
-        created_at=now,
-        expires_at=expires_at,
-        timeout_decision="ask" if timeout == "ask" else "deny",
-    )
-    if kind == "client":
-        told = turn_paused(
-            turn_id=fence.turn_id, attempt=1, reason="client_tool", waits_for=[call.tool_call_id], expires_at=expires_at
-        )
-        return NewPause("client_tool", replace(call, kind="client"), expires_at, 40, None, (told,))
-    asked = requested(approval, attempt=1, inline_bytes=100)
-    if kind == "deferral":
-        deferral = Deferral("pending_dependency", "human_approval", wait_ms, timeout)
-        told = turn_deferred(
-            turn_id=fence.turn_id,
-            attempt=1,
-            tool_call_id=call.tool_call_id,
-            deferral=deferral,
-            approval_id=approval.id,
-            deferrals=1,
-        )
-        return NewPause("deferral", call, expires_at, 40, approval, (asked, told))
-    told = turn_paused(
-        turn_id=fence.turn_id, attempt=1, reason="approval", waits_for=[approval.id], expires_at=expires_at
-    )
-    return NewPause("approval", call, expires_at, 40, approval, (asked, told))
-
-
 async def paused(
     rig: Rig, *, parked: bool = True, kind: str = "ask", wait_ms: int = DAY_MS, timeout: str = "deny"
 ) -> Paused:
     fence = await rig.running()
-    pause = a_pause(rig, fence, kind=kind, wait_ms=wait_ms, timeout=timeout)
+    pause = a_pause(rig.clock, rig.ids, fence, kind=kind, wait_ms=wait_ms, timeout=timeout)
     await rig.store.pause(fence, pause, ())
     if parked:
         await rig.store.park(fence, ())
@@ -247,7 +203,7 @@ async def test_an_app_that_is_late_finds_its_turn_failed(rig: Rig) -> None:
 @with_store
 async def test_a_step_and_the_pause_it_begins_are_one_transaction(rig: Rig) -> None:
     fence = await rig.running()
-    pause = a_pause(rig, fence, kind="deferral")
+    pause = a_pause(rig.clock, rig.ids, fence, kind="deferral")
     answer = StepAnswer("answered", "defer", "c" * 64)
     with pytest.raises(NotFound):
         await rig.store.answer_step(fence.session_id, rig.ids.uuid(), answer, fence, (), pause=pause)
@@ -259,7 +215,7 @@ async def test_a_step_and_the_pause_it_begins_are_one_transaction(rig: Rig) -> N
 async def test_a_turn_cannot_wait_twice_nor_after_its_end(rig: Rig) -> None:
     waiting = await paused(rig, parked=False)
     with pytest.raises(IllegalTransition):
-        await rig.store.pause(waiting.fence, a_pause(rig, waiting.fence), ())
+        await rig.store.pause(waiting.fence, a_pause(rig.clock, rig.ids, waiting.fence), ())
     await rig.store.park(waiting.fence, ())
     await rig.store.cancel_turn(waiting.turn_id, mode="graceful", by=BY_APP)
     assert (await rig.store.approval(waiting.approval.id)).status == "canceled"
