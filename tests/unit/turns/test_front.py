@@ -1,6 +1,7 @@
 """The front of the queue: its order, and every way a turn can end there."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
@@ -13,6 +14,7 @@ from turnkeeper.testing.scripted_guardian import Fault, SignedError, deny
 from turnkeeper.turns import payloads
 from turnkeeper.turns.governor import GovernorSettings
 from turnkeeper.turns.model import Budget, Turn
+from turnkeeper.turns.ports import NewTurn
 
 ASK = Decision(
     Disposition.ASK, "a person should look", ask_details={"question": "may it?", "approver_types": ["human"]}
@@ -239,6 +241,25 @@ def test_a_cancel_at_the_front_ends_the_turn_before_anything_is_asked(tmp_path: 
             made.work()
             turn = await made.ended(turn_id)
             assert (turn.status, turn.stop_reason) == ("canceled", "canceled")
+            assert made.guardian.received == []
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_did_not_start_in_time_ends_at_the_front_with_nothing_asked(tmp_path: Path) -> None:
+    """Row 3, of a turn that a worker held when it went away."""
+
+    async def main() -> None:
+        async with rig(tmp_path, start=False) as made:
+            session = await made.session()
+            past = made.bench.clock.now() - timedelta(seconds=1)
+            new = NewTurn(session.id, "hi", '"hi"', None, "{}", None, 3, None, None, start_by=past)
+            turn_id = (await made.store.accept_turn(new)).turn.id
+            assert await made.store.claim("gone", slot=True) is not None
+            made.again()
+            made.work()
+            turn = await made.ended(turn_id)
+            assert (turn.status, turn.stop_reason) == ("failed", "queue_expired")
             assert made.guardian.received == []
 
     asyncio.run(main())
