@@ -1,7 +1,8 @@
 """`turnkeeper approvals`: questions that steps wait for, and answers to them. Works beside a running Guardian.
 
 Whoever answers shows an API key that may (`turnkeeper guardian keys create --scope approvals:decide`), as over HTTP;
-reading needs no more than the data dir.
+reading needs no more than the data dir. Ids that begin with `apr_` are approvals of our own turns
+(`cli.turn_approvals`).
 """
 
 from pathlib import Path
@@ -13,6 +14,14 @@ import typer
 from turnkeeper.cli.exits import UsageRefused
 from turnkeeper.cli.guardian import PAGE, Limit, open_desk
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory
+from turnkeeper.cli.turn_approvals import (
+    Place,
+    Said,
+    decide_of_turn,
+    is_turn_approval,
+    list_of_turns,
+    show_of_turn,
+)
 from turnkeeper.clock import SystemClock, epoch_ms
 from turnkeeper.guardian.apikeys import DECIDE, GuardianKey, is_secret, secret_sha256
 from turnkeeper.guardian.approvals import ApprovalAnswer, ApprovalRefused, ApprovalScope, ApprovalStatus
@@ -43,9 +52,13 @@ def list_approvals(
     *,
     status: Annotated[str, typer.Option("--status", help="pending, approved, denied, expired or all.")] = "pending",
     limit: Limit = PAGE,
+    turns: Annotated[bool, typer.Option("--turns", help="Approvals of turns, not the Guardian's questions.")] = False,
     json: AsJson = False,
 ) -> None:
     """List questions, those that wait for an answer unless told otherwise."""
+    if turns:
+        list_of_turns(Place(config, data_dir), status=status, limit=limit, as_json=json)
+        return
     if status != "all" and status not in tuple(ApprovalStatus):
         raise UsageRefused(f"--status is one of {', '.join(ApprovalStatus)}, all")
     now_ms = epoch_ms(SystemClock().now())
@@ -62,6 +75,9 @@ def list_approvals(
 
 def show(approval_id: ApprovalId, config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
     """Print one question with the input that it is about, as JSON."""
+    if is_turn_approval(approval_id):
+        show_of_turn(Place(config, data_dir), approval_id)
+        return
     desk = open_desk(config, data_dir)
     approval = desk.approval(approval_id)
     if approval is None:
@@ -84,6 +100,11 @@ def approve(
     data_dir: DataDirectory = None,
 ) -> None:
     """Grant a step. The agent learns it when it sends the step again."""
+    if is_turn_approval(approval_id):
+        remember = "session" if scope == ApprovalScope.SESSION.value else "once"
+        said = Said("approve", remember, input_hash, note)
+        decide_of_turn(Place(config, data_dir), approval_id, said, key_file)
+        return
     answer = ApprovalAnswer("approve", scope, note, input_hash)
     _decide(open_desk(config, data_dir), approval_id, answer, key_file)
 
@@ -97,6 +118,9 @@ def deny(
     data_dir: DataDirectory = None,
 ) -> None:
     """Deny a step for good."""
+    if is_turn_approval(approval_id):
+        decide_of_turn(Place(config, data_dir), approval_id, Said("deny", note=note), key_file)
+        return
     _decide(open_desk(config, data_dir), approval_id, ApprovalAnswer("deny", note=note), key_file)
 
 

@@ -1,6 +1,7 @@
 """The Guardian's side: ours in this process with its two doors, or a wire to somebody else's."""
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,17 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
         admin=admin_app(desk, base.clock),
         questions=DeskQuestions(desk, base.clock),
     )
+
+
+@asynccontextmanager
+async def guardian_questions(base: Base) -> AsyncGenerator[GuardianQuestions | None]:
+    """The questions of our own Guardian, beside whatever runs; None where it is somebody else's."""
+    chosen = base.settings.guardian
+    if chosen.url is None:
+        yield DeskQuestions(SqliteGuardianDesk(base.folder.guardian_database), base.clock)
+        return
+    async with httpx.AsyncClient(trust_env=False) as client:
+        yield _distant_questions(chosen, client)
 
 
 async def serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngine:
