@@ -24,7 +24,6 @@ from turnkeeper.turns.approval_desk import ApprovalDesk
 from turnkeeper.turns.approvals import (
     APPROVAL_STATUSES,
     ApprovalAnswer,
-    ApprovalStatus,
     ApprovalWord,
     DecidedBy,
     Remember,
