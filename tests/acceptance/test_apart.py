@@ -26,7 +26,7 @@ def holder(workers: list[Part], turn_id: str, place: Apart) -> tuple[Part, Part]
     raise AssertionError("no worker has a workspace")
 
 
-def test_turns_posted_to_the_api_are_run_by_workers_and_streamed_from_the_api(tmp_path: Path) -> None:
+def test_turns_posted_to_the_api_are_run_by_workers_and_waited_for_there(tmp_path: Path) -> None:
     with apart(tmp_path) as place:
         for name in ("one", "two"):
             place.work(name)

@@ -122,6 +122,8 @@ class Worker:
         return True
 
     async def _take_over(self) -> None:
+        if self._draining.is_set():
+            return
         bench = self._bench
         holds = await bench.store.held_by_others(bench.owner)
         gone = await bench.liveness.gone({hold.fence.owner for hold in holds})

@@ -1,13 +1,22 @@
 """Whose turns may be taken over: by word of who knows, or by a lease that stands still."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.turns.rig import SETTINGS, Rig, rig, script
 
+from turnkeeper.clock import SystemClock
+from turnkeeper.ids import RandomIds
+from turnkeeper.store.turn_store import SqlTurnStore
+from turnkeeper.testing.recording_sandbox import ScriptedHarness
 from turnkeeper.turns.model import Fence, Hold
+from turnkeeper.turns.ports import NewTurn
 from turnkeeper.turns.takeover import LeaseWatch
+from turnkeeper.turns.wakeups import LocalWakeups
 
 TTL_MS = 30_000
 HOLD = Hold(Fence("trn_1", "ses_1", "other", 3), beats=7)
@@ -57,3 +66,78 @@ def test_whoever_beats_within_the_time_is_never_taken(pauses: Sequence[int]) -> 
     for beats, pause_ms in enumerate(pauses):
         assert watch.lapsed([replace(HOLD, beats=beats)], (), now_ms) == ()
         now_ms += pause_ms
+
+
+async def hangs(harness: ScriptedHarness) -> None:
+    await asyncio.Event().wait()
+
+
+async def another_store(tmp_path: Path) -> SqlTurnStore:
+    """As another process has it, without a word to this one."""
+    clock = SystemClock()
+    url = f"sqlite:///{tmp_path}/turnkeeper.db"
+    return await SqlTurnStore.open(url, clock=clock, ids=RandomIds(clock), wakeups=LocalWakeups())
+
+
+async def until_beaten(made: Rig, turn_id: str, beats: int) -> None:
+    session_id = (await made.store.turn(turn_id)).session_id
+    async with asyncio.timeout(20):
+        while [hold.beats for hold in await made.store.held_by_others("other")] == [beats]:
+            await made.wakeups.wait(session_id, timeout_ms=50)
+
+
+def test_a_worker_that_hangs_is_taken_over_once_its_lease_stood_still(tmp_path: Path) -> None:
+    """Nobody tells: only the lease counts."""
+
+    async def main() -> None:
+        short = replace(SETTINGS, lease_ttl_ms=600, poll_ms=100, reap_ms=50)
+        async with rig(tmp_path, settings=short, start=False) as made:
+            turn_id = await made.post(await made.session())
+            assert await made.store.claim("hangs", slot=True) is not None
+            made.work()
+            turn = await made.ended(turn_id)
+            assert (turn.status, turn.fence) == ("completed", 2)
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_beats_keeps_its_turn_however_long_others_look(tmp_path: Path) -> None:
+    async def main() -> None:
+        short = replace(SETTINGS, lease_ttl_ms=600, poll_ms=100, reap_ms=50)
+        async with rig(tmp_path, script(hangs), settings=short) as made:
+            turn_id = await made.post(await made.session())
+            turn = await made.until(turn_id, lambda turn: turn.status == "running")
+            other, watch = "other", LeaseWatch(short.lease_ttl_ms)
+            for now_ms in range(0, 4 * short.lease_ttl_ms, short.lease_ttl_ms // 2):
+                (hold,) = await made.store.held_by_others(other)
+                assert watch.lapsed([hold], (), now_ms) == ()
+                await until_beaten(made, turn.id, hold.beats)
+
+    asyncio.run(main())
+
+
+def test_news_that_is_lost_costs_the_poll_interval_and_never_a_turn(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path) as made:
+            session = await made.session()
+            elsewhere = await another_store(tmp_path)
+            new = NewTurn(session.id, "hi", '"hi"', None, "{}", None, 3, None, None)
+            turn_id = (await elsewhere.accept_turn(new)).turn.id
+            await elsewhere.close()
+            assert (await made.ended(turn_id)).status == "completed"
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_drains_takes_nothing_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, start=False) as made:
+            turn_id = await made.post(await made.session())
+            assert await made.store.claim("gone", slot=True) is not None
+            worker = made.again()
+            worker.drain()
+            await worker.run()
+            assert (await made.store.turn(turn_id)).status == "queued"
+            assert [hold.fence.owner for hold in await made.store.held_by_others("nobody")] == ["gone"]
+
+    asyncio.run(main())
