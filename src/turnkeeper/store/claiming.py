@@ -20,6 +20,9 @@ from turnkeeper.turns.queueing import Share, served, turn_to_serve
 CANDIDATES: Final = 8
 """How many fronts of one key are looked at, when other workers are busy with the first ones."""
 
+SHARES_OF_A_TURN: Final = 2
+"""Its key's and its project's."""
+
 _IS_DUE: Final = or_(turns.c.run_after.is_(None), turns.c.run_after <= bindparam("now"))
 
 
@@ -38,8 +41,7 @@ def _keys_that_wait() -> Select[Any]:
 
 
 def _unpaid() -> Select[str, str]:
-    query = select(turns.c.id, turns.c.session_id).join(sessions, sessions.c.id == turns.c.session_id)
-    query = query.where(IS_CLAIMABLE, _IS_DUE, unpayable_front())
+    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE, _IS_DUE, unpayable_front())
     return query.order_by(turns.c.front_at, turns.c.id).limit(CANDIDATES)
 
 
@@ -63,6 +65,19 @@ _NEW_SHARE: Final = text(
 )
 
 
+_IN_SCOPE: Final = queue_shares.c.scope == bindparam("in_scope")
+_IN_PROJECT: Final = queue_shares.c.project_id == bindparam("project_key")
+_ONE_SHARE: Final = (_IN_SCOPE, _IN_PROJECT, queue_shares.c.id == bindparam("share_key"))
+_LOCKED_SHARE: Final = select(queue_shares).where(*_ONE_SHARE).with_for_update()
+_NEWEST: Final = {
+    "key": select(func.max(queue_shares.c.began)).where(_IN_SCOPE, _IN_PROJECT),
+    "project": select(func.max(queue_shares.c.began)).where(_IN_SCOPE),
+}
+_SERVED: Final = (
+    update(queue_shares).where(*_ONE_SHARE).values(began=bindparam("began_at"), served=bindparam("served_to"))
+)
+
+
 def claim(tx: Tx, owner: str, *, slot: bool) -> Claim | None:
     """The next front that nobody holds; without a `slot` only one that cannot be paid."""
     now: dict[str, object] = {"now": tx.now}
@@ -80,7 +95,7 @@ def claim(tx: Tx, owner: str, *, slot: bool) -> Claim | None:
 def know_shares(tx: Tx, project_id: str, api_key_id: str) -> None:
     """Makes sure that the key and its project have a share to be counted in."""
     wanted = {"project_key": project_id, "project_id": project_id, "api_key": api_key_id}
-    if tx.conn.execute(_KNOWN_SHARES, wanted).scalar_one() == len(("key", "project")):
+    if tx.conn.execute(_KNOWN_SHARES, wanted).scalar_one() == SHARES_OF_A_TURN:
         return
     for scope, share_id in (("key", api_key_id), ("project", project_id)):
         tx.conn.execute(_NEW_SHARE, {"scope": scope, "project_key": project_id, "id": share_id})
@@ -117,14 +132,13 @@ def _in_order(conn: Connection, keys: Sequence[RowMapping]) -> list[RowMapping]:
 
 
 def _count(tx: Tx, key: RowMapping) -> None:
+    # The key's before the project's, for everybody, so that no two workers wait for each other.
     for scope, share_id in (("key", key["id"]), ("project", key["project_id"])):
-        of_scope = (queue_shares.c.scope == scope, queue_shares.c.project_id == key["project_id"])
-        one = (*of_scope, queue_shares.c.id == share_id)
-        row = tx.conn.execute(select(queue_shares).where(*one).with_for_update()).mappings().one()
-        peers = of_scope if scope == "key" else of_scope[:1]
-        newest = tx.conn.execute(select(func.max(queue_shares.c.began)).where(*peers)).scalar_one()
-        after = served(_share(row), newest)
-        tx.conn.execute(update(queue_shares).where(*one).values(began=after.began, served=after.served))
+        one = {"in_scope": scope, "project_key": key["project_id"], "share_key": share_id}
+        row = tx.conn.execute(_LOCKED_SHARE, one).mappings().one()
+        peers = {name: one[name] for name in (("in_scope", "project_key") if scope == "key" else ("in_scope",))}
+        after = served(_share(row), tx.conn.execute(_NEWEST[scope], peers).scalar_one())
+        tx.conn.execute(_SERVED, {**one, "began_at": after.began, "served_to": after.served})
 
 
 def _share(row: RowMapping) -> Share:

@@ -387,7 +387,14 @@ def _partial(name: str, *columns: Column[Any], where: Any, unique: bool = False)
 
 _partial("uq_events_one_terminal", events.c.turn_id, where=IS_TERMINAL_EVENT, unique=True)
 _partial("uq_turns_one_front", turns.c.front_of, where=turns.c.front_of.is_not(None), unique=True)
-_partial("ix_turns_claimable", turns.c.project_id, turns.c.api_key_id, turns.c.front_at, where=IS_CLAIMABLE)
+_partial(
+    "ix_turns_claimable",
+    turns.c.project_id,
+    turns.c.api_key_id,
+    turns.c.front_at,
+    turns.c.id,
+    where=IS_CLAIMABLE,
+)
 _partial("ix_turns_waiting", turns.c.api_key_id, where=IS_QUEUED)
 _partial("ix_turns_start_by", turns.c.start_by, where=IS_QUEUED & turns.c.start_by.is_not(None))
 _partial("ix_turns_owned", turns.c.id, where=turns.c.owner.is_not(None))

@@ -81,7 +81,7 @@ def _drop_indexes() -> None:
 
 def _create_indexes() -> None:
     claimable = "front_of IS NOT NULL AND owner IS NULL AND status IN ('queued', 'starting')"
-    _partial_index("ix_turns_claimable", "turns", ["project_id", "api_key_id", "front_at"], claimable)
+    _partial_index("ix_turns_claimable", "turns", ["project_id", "api_key_id", "front_at", "id"], claimable)
     op.create_index("ix_turns_queue", "turns", ["session_id", "status", "rank", "seq"])
     _partial_index("ix_turns_waiting", "turns", ["api_key_id"], "status = 'queued'")
     _partial_index("ix_turns_start_by", "turns", ["start_by"], "status = 'queued' AND start_by IS NOT NULL")
