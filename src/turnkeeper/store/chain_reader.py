@@ -20,7 +20,8 @@ from turnkeeper.guardian.ports import (
     StoreFailed,
     TurnSummary,
 )
-from turnkeeper.store.chain import BUSY_TIMEOUT_MS, progress_of
+from turnkeeper.store.chain import BUSY_TIMEOUT_MS
+from turnkeeper.store.chain_rows import progress_of
 from turnkeeper.store.chain_schema import SCHEMA_VERSION, check_version, schema_version
 
 # A row of `steps` holds two bodies.
