@@ -289,7 +289,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """What became of a step."""
+    """What became of a step.
+
+    `details` is what a MODIFY, ASK or DEFER carried beside its word. The step's row does not keep it: whoever goes on
+    with it keeps what came of it.
+    """
 
     state: StepState
     decision: str | None = None
@@ -297,6 +301,7 @@ class StepAnswer:
     reasoning: str | None = None
     reason_codes: tuple[str, ...] = ()
     error_code: int | None = None
+    details: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

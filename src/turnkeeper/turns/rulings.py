@@ -4,8 +4,9 @@ Pure. Doubt is a denial (house rule 5): only an ALLOW that holds lets an action 
 does not, and a missing decision does so only where an operator chose `proceed`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 from turnkeeper.acs import AcsErrorCode, Disposition, Recorded, Refusal, Verdict
 from turnkeeper.turns.model import StepAnswer
@@ -27,6 +28,12 @@ PERMANENT_REFUSALS: Final = frozenset(
 )
 """Signed errors that the same step would get again, however often it is sent."""
 
+_DETAILS: Final[Mapping[Disposition, str]] = {
+    Disposition.MODIFY: "modifications",
+    Disposition.ASK: "ask_details",
+    Disposition.DEFER: "defer_details",
+}
+
 NO_DECISION: Final = "no decision from the Guardian"
 MAX_REASON_CHARACTERS: Final = 2_000
 
@@ -37,6 +44,8 @@ class Ruling:
 
     `delivered` says that the Guardian has the step in its chain, or may have it.
     `proceeded` says that nothing was decided and the operator's posture let the action go on all the same.
+    `details` are the modifications, ask_details or defer_details that came with `decision`; None where the answer
+    itself is not at hand, because only its record was shown or it was heard before a restart.
     """
 
     kind: RulingKind
@@ -47,6 +56,7 @@ class Ruling:
     reason_codes: tuple[str, ...] = ()
     delivered: bool = False
     proceeded: bool = False
+    details: Mapping[str, object] | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -62,6 +72,7 @@ def answer_of_verdict(verdict: Verdict) -> StepAnswer:
         chain_hash=verdict.chain_hash,
         reasoning=_cut(verdict.reasoning),
         reason_codes=verdict.reason_codes,
+        details=cast("Mapping[str, object] | None", verdict.result.get(_DETAILS.get(verdict.decision, ""))),
     )
 
 
@@ -101,6 +112,7 @@ def ruling_of(answer: StepAnswer, *, request_id: str) -> Ruling:
         reasoning=answer.reasoning or "",
         reason_codes=answer.reason_codes,
         delivered=written,
+        details=answer.details,
     )
     if not written:
         return replace(base, kind="refused", reasoning=base.reasoning or "the Guardian refused the step")
