@@ -25,6 +25,7 @@ from turnkeeper.guardian.ports import (
     NonceRecord,
     Record,
     RecordedAnswer,
+    SessionArchived,
     StoreFailed,
     UsedBefore,
 )
@@ -100,6 +101,10 @@ class Guardian:
         await self._commits.drained()
         await asyncio.get_running_loop().run_in_executor(None, self._shut)
 
+    def forget(self, session_id: str) -> None:
+        """Drops what is remembered of an idle session, so that the next step of it reads the store."""
+        self._sessions.forget(session_id)
+
     async def answer(self, body: bytes, door: Door) -> bytes:
         """The answer to a body that came through a door, a batch's answers in its order. Never raises for any body."""
         if not is_batch(body):
@@ -142,10 +147,8 @@ class Guardian:
             return await self._answer_call(call)
         except AcsError as error:
             return render_error(error, call.envelope.id, call.key)
-        except StepDenied as denied:
-            _log.warning("step_of_another_session_holder", code=denied.code, session_id=call.envelope.session_id)
-            refusal = AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning)
-            return _without_entry(call, refusal)
+        except (StepDenied, SessionArchived) as denied:
+            return _without_entry(call, _outside_session(call, denied))
         except StoreFailed as failed:
             _log.error("guardian_store_failed", request_id=call.envelope.request_id, problem=failed.message)
             return _undecided(call, STORE_FAILED)
@@ -185,7 +188,10 @@ class Guardian:
         named = call.envelope.payload.get("subagent_session_id")
         if call.envelope.method != SUBAGENT_STOP or not isinstance(named, str):
             return NOT_LOOKED_UP
-        subagent = await self._sessions.find(named)
+        try:
+            subagent = await self._sessions.find(named)
+        except SessionArchived as archived:
+            return Lookup(subagent_head=archived.head) if archived.key_id == call.key.key_id else NOT_LOOKED_UP
         if subagent is None or subagent.terms.key_id != call.key.key_id:
             return NOT_LOOKED_UP
         return Lookup(subagent_head=subagent.progress.head)
@@ -229,6 +235,14 @@ def _recorded(answer: RecordedAnswer) -> dict[str, object]:
 
 def _undecided(call: Call, code: str) -> bytes:
     return _without_entry(call, internal_error(code, _REASONS[code]))
+
+
+def _outside_session(call: Call, denied: StepDenied | SessionArchived) -> AcsError:
+    """Why a step leaves no record: its session is another's, or has left for an archive."""
+    if isinstance(denied, SessionArchived):
+        return AcsError(AcsErrorCode.SESSION_REFUSED, denied.error_code, "The session is over and archived.")
+    _log.warning("step_of_another_session_holder", code=denied.code, session_id=call.envelope.session_id)
+    return AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning)
 
 
 def _without_entry(call: Call, error: AcsError) -> bytes:

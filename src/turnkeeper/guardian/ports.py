@@ -26,6 +26,17 @@ class StoreFailed(TurnkeeperError):
     code = "store_failed"
 
 
+class SessionArchived(TurnkeeperError):
+    """The session has left for an archive: it can neither go on nor begin again."""
+
+    code = "session_archived"
+
+    def __init__(self, session_id: str, key_id: str, head: str | None) -> None:
+        super().__init__(f"the session {session_id} is archived")
+        self.key_id = key_id
+        self.head = head
+
+
 class StepKind(StrEnum):
     """What a recorded request was."""
 
@@ -215,12 +226,12 @@ class GuardianStore(Protocol):
     def commit(self, batch: Sequence[Record]) -> None:
         """Makes the whole batch durable before it returns. Called from one thread only. Raises `StoreFailed`.
 
-        A request_id or nonce that its session used before fails the batch.
+        A request_id or nonce that its session used before fails the batch, and so does a session that is not there.
         """
         ...
 
     def load_session(self, session_id: str, max_ids: int) -> StoredSession | None:
-        """A session with at most `max_ids` of its newest ids of each kind. Raises `StoreFailed`."""
+        """A session with at most `max_ids` of its newest ids of each kind. Raises `StoreFailed`, `SessionArchived`."""
         ...
 
     def find_used(
@@ -236,7 +247,10 @@ class GuardianStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExportRow:
-    """One recorded request as an auditor reads it. `request` and `response` are None once their content is erased."""
+    """One recorded request as an auditor reads it. `request` and `response` are None once their content is erased.
+
+    `decision_log` is then the signed record of what was answered (`guardian.decisions`).
+    """
 
     recorded: int
     request: bytes | None
@@ -245,6 +259,25 @@ class ExportRow:
     turn_id: str | None
     request_digest: bytes
     response_digest: bytes
+    decision_log: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSession:
+    """What the store still says of a session whose record is in an archive file."""
+
+    session_id: str
+    agent_id: str
+    key_id: str
+    created_at_ms: int
+    archived_at_ms: int
+    head: str | None
+    recorded: int
+    entries: int
+    tool_calls: int
+    turns: int
+    archive_file: str
+    archive_sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +340,14 @@ class ChainReader(Protocol):
 
     def rows(self, session_id: str) -> Iterator[ExportRow]:
         """What a session recorded, in order."""
+        ...
+
+    def archived(self, *, after: str = "", limit: int) -> Sequence[ArchivedSession]:
+        """Sessions that have left for an archive, by id, a page at a time."""
+        ...
+
+    def archived_session(self, session_id: str) -> ArchivedSession | None:
+        """One of those."""
         ...
 
     def turns(self, session_id: str) -> Iterator[TurnSummary]:

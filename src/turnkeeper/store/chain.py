@@ -17,6 +17,7 @@ from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.ports import (
     Record,
     RecordedAnswer,
+    SessionArchived,
     StoredSession,
     StoreFailed,
     UsedBefore,
@@ -77,7 +78,7 @@ class SqliteGuardianStore:
             raise StoreFailed(f"a batch of {len(batch)} records could not be committed: {error}") from error
 
     def load_session(self, session_id: str, max_ids: int) -> StoredSession | None:
-        """A session with its newest ids; None where there is none. Raises `StoreFailed`."""
+        """A session with its newest ids; None where there is none. Raises `StoreFailed`, `SessionArchived`."""
         return self._read(lambda connection: _load_session(connection, session_id, max_ids))
 
     def find_used(
@@ -124,7 +125,9 @@ def _write(connection: sqlite3.Connection, batch: Sequence[Record]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         for statement, values in rows.changes(batch):
-            connection.executemany(statement, values)
+            done = connection.executemany(statement, values).rowcount
+            if statement is sql.UPDATE_SESSION:
+                _check_all_there(done, len(values))
         connection.execute("COMMIT")
     except BaseException:
         # Whatever it was, the next batch must not find this one's transaction open.
@@ -133,13 +136,19 @@ def _write(connection: sqlite3.Connection, batch: Sequence[Record]) -> None:
         raise
 
 
+def _check_all_there(updated: int, sessions: int) -> None:
+    """INVARIANT: an archived session gets no further step, whatever a Guardian remembers of it."""
+    if updated != sessions:
+        raise sqlite3.IntegrityError("a session of the batch is not there")
+
+
 def _load_session(connection: sqlite3.Connection, session_id: str, max_ids: int) -> StoredSession | None:
     # One read transaction, so that counters and ids are of the same moment.
     connection.execute("BEGIN")
     try:
         row = connection.execute(sql.SELECT_SESSION, (session_id,)).fetchone()
         if row is None:
-            return None
+            return _check_never_archived(connection, session_id)
         requests = _fetch(connection, sql.SELECT_REQUEST_IDS, session_id, max_ids + 1)
         nonces = _fetch(connection, sql.SELECT_NONCES, session_id, max_ids + 1)
         lineage = _fetch(connection, sql.SELECT_LINEAGE, session_id, MAX_PROVENANCE_IDS)
@@ -151,6 +160,12 @@ def _load_session(connection: sqlite3.Connection, session_id: str, max_ids: int)
 def _fetch(connection: sqlite3.Connection, query: str, session_id: str, limit: int) -> list[tuple[Any, ...]]:
     with closing(connection.execute(query, (session_id, limit))) as cursor:
         return cursor.fetchall()
+
+
+def _check_never_archived(connection: sqlite3.Connection, session_id: str) -> None:
+    archived = connection.execute(sql.SELECT_ARCHIVED, (session_id,)).fetchone()
+    if archived is not None:
+        raise SessionArchived(session_id, *archived)
 
 
 def _find_used(

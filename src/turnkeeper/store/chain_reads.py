@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from turnkeeper.guardian.ports import (
+    ArchivedSession,
     ExportRow,
     FindingRecord,
     SessionSummary,
@@ -28,7 +29,7 @@ _SESSIONS = (
     " FROM sessions WHERE session_id > ? ORDER BY session_id LIMIT ?"
 )
 _ROWS = (
-    "SELECT recorded, request, response, entry, turn_id, request_sha256, response_sha256"
+    "SELECT recorded, request, response, entry, turn_id, request_sha256, response_sha256, decision_log"
     " FROM steps WHERE session_id = ? AND recorded > ? ORDER BY recorded LIMIT ?"
 )
 _TURNS = (
@@ -42,6 +43,11 @@ _ENTRIES = (
     " WHERE session_id = ? AND recorded > ? AND entry IS NOT NULL ORDER BY recorded LIMIT ?"
 )
 _REQUEST = "SELECT request FROM steps WHERE session_id = ? AND request_id = ?"
+_ARCHIVED = (
+    "SELECT session_id, agent_id, key_id, created_at_ms, archived_at_ms, head, recorded, entries, tool_calls, turns,"
+    " archive_file, archive_sha256 FROM archived_sessions WHERE session_id > ? ORDER BY session_id LIMIT ?"
+)
+_ONE_ARCHIVED = _ARCHIVED.replace("session_id > ? ORDER BY session_id LIMIT ?", "session_id = ?")
 _FINDINGS = (
     "SELECT id, session_id, recorded, at_ms, code, message, turn_id"
     " FROM findings WHERE id > ? AND session_id = coalesce(?, session_id) ORDER BY id LIMIT ?"
@@ -92,6 +98,15 @@ class ChainReads(ABC):
         while page := self._fetch(_ROWS, session_id, after, STEPS_PER_FETCH):
             yield from (ExportRow(*row) for row in page)
             after = int(page[-1][0])
+
+    def archived(self, *, after: str = "", limit: int) -> Sequence[ArchivedSession]:
+        """Sessions that have left for an archive, by id, a page at a time."""
+        return [ArchivedSession(*row) for row in self._fetch(_ARCHIVED, after, limit)]
+
+    def archived_session(self, session_id: str) -> ArchivedSession | None:
+        """One of those."""
+        rows = self._fetch(_ONE_ARCHIVED, session_id)
+        return ArchivedSession(*rows[0]) if rows else None
 
     def turns(self, session_id: str) -> Iterator[TurnSummary]:
         """A session's turn windows, in order."""

@@ -57,3 +57,4 @@ INSERT_EXTENSION: Final = (
 )
 SELECT_USED: Final = "SELECT decision, chain_hash, error_code FROM steps WHERE session_id = ? AND request_id = ?"
 SELECT_NONCE: Final = "SELECT 1 FROM nonces WHERE session_id = ? AND nonce = ?"
+SELECT_ARCHIVED: Final = "SELECT key_id, head FROM archived_sessions WHERE session_id = ?"
