@@ -19,10 +19,10 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos bench fuzz claim venv requirements clean
+.PHONY: help demo serve test check chaos chaos-guardian bench fuzz claim venv requirements clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME) ## three governed turns on the local model (TEXT="..." is the text they are about)
 	@$(BIN)/turnkeeper demo $(if $(TEXT),"$$TEXT")
@@ -42,6 +42,9 @@ check: $(DEV) ## lint, format, types, import rules, unit tests
 
 chaos: $(DEV) ## fifty times kill -9 in the middle of turns (the tests do five)
 	@TURNKEEPER_CHAOS_ROUNDS=50 $(BIN)/python -m pytest tests/acceptance/test_chaos.py
+
+chaos-guardian: $(DEV) ## fifty times kill -9 of a Guardian under load (the tests do five)
+	@TURNKEEPER_CHAOS_ROUNDS=50 $(BIN)/python -m pytest tests/acceptance/test_guardian_chaos.py
 
 bench: $(DEV) ## measure the hot paths on this machine
 	@$(BIN)/python -m benchmarks.guardian

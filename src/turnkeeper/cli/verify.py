@@ -43,8 +43,8 @@ def verify(
         Path | None, typer.Argument(metavar="FILE", help="An exported file. Without it: the data dir's chains.")
     ] = None,
     *,
-    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="The key FILE was signed with.")] = None,
-    key_id: Annotated[list[str] | None, typer.Option("--key-id", help="A label of that key in FILE.")] = None,
+    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="The key that clients signed with.")] = None,
+    key_id: Annotated[list[str] | None, typer.Option("--key-id", help="A label of that key.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="This session alone.")] = None,
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
@@ -57,11 +57,17 @@ def verify(
     if file is not None:
         report = _verify_file(file, secret_file, key_id or [])
     else:
-        if secret_file is not None or key_id:
-            raise UsageRefused("--secret-file and --key-id belong to an exported FILE; a data dir has its own keys")
-        report = asyncio.run(verify_data_dir(load(config, data_dir), session))
+        report = asyncio.run(verify_data_dir(_settings(config, data_dir, secret_file, key_id or []), session))
     typer.echo(render_json(report) if json else "\n".join(render_lines(report)))
     raise typer.Exit(Exit.DONE if report.intact else Exit.FAILED)
+
+
+def _settings(
+    config: Path | None, data_dir: Path | None, secret_file: Path | None, labels: Sequence[str]
+) -> Configuration:
+    if len(labels) > 1:
+        raise UsageRefused("a data dir's --secret-file has one --key-id", hint="Further labels are files in its keys.")
+    return load(config, data_dir, guardian__secret_file=secret_file, guardian__key_id=next(iter(labels), None))
 
 
 def _verify_file(file: Path, secret_file: Path | None, labels: Sequence[str]) -> VerifyReport:
@@ -89,7 +95,7 @@ async def verify_data_dir(configuration: Configuration, session: str | None) -> 
         if folder.guardian_database.is_file():
             reader = stack.enter_context(SqliteChainReader(folder.guardian_database))
             summaries = _sessions(reader)
-            keyring = stored_keyring(folder)
+            keyring = _keyring(configuration, folder)
             wanted = None if session is None else acs_session_id(session)
             reports = [
                 _verify_one(reader, summary, keyring, seen.pop(summary.session_id, None))
@@ -102,6 +108,16 @@ async def verify_data_dir(configuration: Configuration, session: str | None) -> 
         raise UsageRefused(f"the Guardian knows no session {session}")
     lost = () if session is not None or configuration.settings.guardian.url else _lost(seen)
     return _merged(reports, lost)
+
+
+def _keyring(configuration: Configuration, folder: DataDir) -> Keyring:
+    chosen = configuration.settings.guardian
+    # With a URL, the file is the key to somebody else's Guardian.
+    file = chosen.secret_file if chosen.url is None else None
+    try:
+        return stored_keyring(folder, key_id=chosen.key_id, secret_file=file)
+    except OSError as error:
+        raise UsageRefused(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 async def _witnesses(configuration: Configuration, folder: DataDir) -> dict[str, Witness]:
