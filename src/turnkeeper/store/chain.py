@@ -8,24 +8,20 @@ Guardian's own memory. One thread commits; loads may come from another.
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.ports import (
     Record,
-    RecordedAnswer,
-    SessionArchived,
     StoredSession,
     StoreFailed,
     UsedBefore,
 )
-from turnkeeper.guardian.provenance import MAX_PROVENANCE_IDS
 from turnkeeper.store import chain_rows as rows
 from turnkeeper.store import chain_sql as sql
-from turnkeeper.store.approvals import SELECT_OF_STEP, approval_of
+from turnkeeper.store.chain_queries import Fetch, find_approval, find_used, load_session
 from turnkeeper.store.chain_schema import migrate
 
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -79,24 +75,23 @@ class SqliteGuardianStore:
 
     def load_session(self, session_id: str, max_ids: int) -> StoredSession | None:
         """A session with its newest ids; None where there is none. Raises `StoreFailed`, `SessionArchived`."""
-        return self._read(lambda connection: _load_session(connection, session_id, max_ids))
+        return self._read(lambda fetch: load_session(fetch, session_id, max_ids))
 
     def find_used(
         self, session_id: str, request_id: str, nonce: str | None, reference: str | None = None
     ) -> UsedBefore:
         """Whether the ids were used in the session. Raises `StoreFailed`."""
-        return self._read(lambda connection: _find_used(connection, session_id, request_id, nonce, reference))
+        return self._read(lambda fetch: find_used(fetch, session_id, request_id, nonce, reference))
 
     def find_approval(self, session_id: str, request_id: str) -> Approval | None:
         """The question that a step raised, as it stands now. Raises `StoreFailed`."""
-        row = self._read(lambda connection: connection.execute(SELECT_OF_STEP, (session_id, request_id)).fetchone())
-        return None if row is None else approval_of(row)
+        return self._read(lambda fetch: find_approval(fetch, session_id, request_id))
 
-    def _read(self, query: Callable[[sqlite3.Connection], _Result]) -> _Result:
+    def _read(self, body: Callable[[Fetch], _Result]) -> _Result:
+        if self._reader is None:
+            raise StoreFailed("the Guardian's store is not open")
         try:
-            if self._reader is None:
-                raise StoreFailed("the Guardian's store is not open")
-            return query(self._reader)
+            return _read(self._reader, body)
         except sqlite3.Error as error:
             raise StoreFailed(f"the Guardian's store could not be read: {error}") from error
 
@@ -142,38 +137,10 @@ def _check_all_there(updated: int, sessions: int) -> None:
         raise sqlite3.IntegrityError("a session of the batch is not there")
 
 
-def _load_session(connection: sqlite3.Connection, session_id: str, max_ids: int) -> StoredSession | None:
+def _read(connection: sqlite3.Connection, body: Callable[[Fetch], _Result]) -> _Result:
     # One read transaction, so that counters and ids are of the same moment.
     connection.execute("BEGIN")
     try:
-        row = connection.execute(sql.SELECT_SESSION, (session_id,)).fetchone()
-        if row is None:
-            return _check_never_archived(connection, session_id)
-        requests = _fetch(connection, sql.SELECT_REQUEST_IDS, session_id, max_ids + 1)
-        nonces = _fetch(connection, sql.SELECT_NONCES, session_id, max_ids + 1)
-        lineage = _fetch(connection, sql.SELECT_LINEAGE, session_id, MAX_PROVENANCE_IDS)
+        return body(lambda query, values: connection.execute(query, values).fetchall())
     finally:
         connection.execute("COMMIT")
-    return rows.stored_session(row, requests, nonces, lineage, max_ids)
-
-
-def _fetch(connection: sqlite3.Connection, query: str, session_id: str, limit: int) -> list[tuple[Any, ...]]:
-    with closing(connection.execute(query, (session_id, limit))) as cursor:
-        return cursor.fetchall()
-
-
-def _check_never_archived(connection: sqlite3.Connection, session_id: str) -> None:
-    archived = connection.execute(sql.SELECT_ARCHIVED, (session_id,)).fetchone()
-    if archived is not None:
-        raise SessionArchived(session_id, *archived)
-
-
-def _find_used(
-    connection: sqlite3.Connection, session_id: str, request_id: str, nonce: str | None, reference: str | None
-) -> UsedBefore:
-    row = connection.execute(sql.SELECT_USED, (session_id, request_id)).fetchone()
-    used = nonce is not None and connection.execute(sql.SELECT_NONCE, (session_id, nonce)).fetchone() is not None
-    named = None if reference is None else connection.execute(sql.SELECT_METHOD, (session_id, reference)).fetchone()
-    return UsedBefore(
-        None if row is None else RecordedAnswer(row[0], row[1], row[2]), used, None if named is None else named[0]
-    )
