@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from turnkeeper.acs import Decision, Disposition, KeyMatch, canonicalize
+from turnkeeper.acs import Decision, Disposition, KeyMatch, canonicalize, request_hash
 from turnkeeper.client.outcomes import Allowed
 from turnkeeper.client.posture import Judgement
 from turnkeeper.guardian.dispositions import Given
@@ -29,7 +29,8 @@ def always(value: object) -> Callable[[Any], Any]:
 def skipped_signature(_: Any) -> Any:
     def verify(document: Any, keyring: Any) -> KeyMatch:
         key_id = str(document["params"].get("signature", {}).get("key_id", "default"))
-        return KeyMatch(key_id, keyring.session_key(key_id, document["params"]["metadata"]["session_id"]))
+        key = keyring.session_key(key_id, document["params"]["metadata"]["session_id"])
+        return KeyMatch(key_id, key, request_hash(document["params"]))
 
     return verify
 

@@ -53,16 +53,18 @@ class ContextEntry:
         *,
         turn_id: str | None = None,
         provenance_summary: Mapping[str, object] | None = None,
+        params_hash: str | None = None,
     ) -> "ContextEntry":
         """The entry of a step: both ids are its request_id, the time is the request's own.
 
-        So the chain can be computed again from the traffic alone. `turn_id` is the turn the step was counted in.
+        So the chain can be computed again from the traffic alone. `turn_id` is the turn the step was counted in;
+        `params_hash` the `request_hash`, where the check of the signature has computed it already.
         """
         return cls(
             entry_id=request.request_id,
             step_id=request.request_id,
             step_type=request.method,
-            request_hash=request_hash(request.params),
+            request_hash=params_hash or request_hash(request.params),
             timestamp=request.timestamp,
             turn_id=turn_id,
             provenance_summary=provenance_summary,

@@ -7,13 +7,14 @@ anywhere else is signed like any other. Must never say yes by a return value: a 
 
 import base64
 import binascii
+import hashlib
 import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, cast
 
-from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize
+from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize, written_once
 from turnkeeper.acs.keys import KeyUnknown, SessionKey
 from turnkeeper.acs.strictjson import is_object
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
@@ -23,6 +24,7 @@ OFFERED_ALGORITHMS: Final = (HMAC_SHA256,)
 
 _Place = Literal["params", "result", "error"]
 _MAC_BYTES = 32
+_LEVELS_ABOVE_MEMBERS = 2
 _BASE64_OF_MAC = re.compile(r"[A-Za-z0-9+/]{43}=")
 
 
@@ -38,10 +40,14 @@ class SignatureRejected(TurnkeeperError):
 
 @dataclass(frozen=True, slots=True)
 class KeyMatch:
-    """Who signed: the label of the secret and the session key, with which the answer is owed."""
+    """Who signed: the label of the secret and the session key, with which the answer is owed.
+
+    `params_hash` is the SHA-256 of the canonical params as received, which a chain calls `request_hash`.
+    """
 
     key_id: str
     session_key: SessionKey
+    params_hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +94,13 @@ def verify_request(document: object, keyring: KeySource) -> KeyMatch:
         key = keyring.session_key(claim.key_id, session_id)
     except KeyUnknown as error:
         raise SignatureRejected("the signature names a key that is not configured", code="key_unknown") from error
-    _check_mac(root, "params", claim, key)
-    return KeyMatch(claim.key_id, key)
+    try:
+        # Two canonical forms are owed, with and without the signature; what both contain is looked through once.
+        params = written_once(params, levels_above=_LEVELS_ABOVE_MEMBERS)
+        _check_mac({**root, "params": params}, "params", claim, key)
+        return KeyMatch(claim.key_id, key, hashlib.sha256(canonicalize(params)).hexdigest())
+    except CanonicalizationRejected as error:
+        raise SignatureRejected(error.message, code="not_canonicalizable") from error
 
 
 def verify_response(document: object, key: SessionKey) -> None:
@@ -102,7 +113,10 @@ def verify_response(document: object, key: SessionKey) -> None:
     claim = _claim(_object(root[place]))
     if claim.key_id != key.key_id:
         raise SignatureRejected("the answer is signed under another label than the request", code="key_unknown")
-    _check_mac(root, place, claim, key)
+    try:
+        _check_mac(root, place, claim, key)
+    except CanonicalizationRejected as error:
+        raise SignatureRejected(error.message, code="not_canonicalizable") from error
 
 
 def _signed(document: Mapping[str, object], place: _Place, key: SessionKey) -> dict[str, object]:
@@ -114,21 +128,17 @@ def _signed(document: Mapping[str, object], place: _Place, key: SessionKey) -> d
         "value": base64.b64encode(_mac(document, place, key)).decode(),
         "key_id": key.key_id,
     }
-    return dict(document) | {place: dict(cast("Mapping[str, object]", members)) | {"signature": signature}}
+    return {**document, place: {**cast("Mapping[str, object]", members), "signature": signature}}
 
 
 def _mac(document: Mapping[str, object], place: _Place, key: SessionKey) -> bytes:
-    members = cast("Mapping[str, object]", document[place])
-    unsigned = {name: member for name, member in members.items() if name != "signature"}
-    return hmac.digest(key.secret, canonicalize(dict(document) | {place: unsigned}), "sha256")
+    unsigned = dict(cast("Mapping[str, object]", document[place]))
+    unsigned.pop("signature", None)
+    return hmac.digest(key.secret, canonicalize({**document, place: unsigned}), "sha256")
 
 
 def _check_mac(document: Mapping[str, object], place: _Place, claim: _Claim, key: SessionKey) -> None:
-    try:
-        expected = _mac(document, place, key)
-    except CanonicalizationRejected as error:
-        raise SignatureRejected(error.message, code="not_canonicalizable") from error
-    if not hmac.compare_digest(expected, claim.mac):
+    if not hmac.compare_digest(_mac(document, place, key), claim.mac):
         raise SignatureRejected("the signature does not cover this envelope")
 
 

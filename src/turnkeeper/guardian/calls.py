@@ -64,7 +64,7 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An authenticated request. `spec` is None for the handshake alone."""
+    """An authenticated request. `spec` is None for the handshake alone; `params_hash` is its entry's `request_hash`."""
 
     body: bytes
     door: Door
@@ -72,6 +72,7 @@ class Call:
     envelope: RequestEnvelope
     key: SessionKey
     spec: HookSpec | None
+    params_hash: str
 
     @property
     def received_at_ms(self) -> int:
@@ -143,11 +144,12 @@ def read_call(body: bytes, door: Door, received: datetime, limits: JsonLimits) -
         return _ping(members, door)
     envelope = _envelope(members, door)
     try:
-        key = verify_request(members, door.keyring).session_key
+        match = verify_request(members, door.keyring)
     except SignatureRejected as rejected:
         error = AcsError(AcsErrorCode.SIGNATURE_INVALID, rejected.error_code, rejected.message)
         raise CallRefused(error, envelope.id) from rejected
-    return Call(body, door, received, envelope, key, _spec(envelope, key))
+    key = match.session_key
+    return Call(body, door, received, envelope, key, _spec(envelope, key), match.params_hash)
 
 
 def _json(body: bytes, limits: JsonLimits) -> JsonValue:
