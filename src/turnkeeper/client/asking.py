@@ -19,11 +19,11 @@ from turnkeeper.acs import (
     hook_spec,
     validator,
 )
+from turnkeeper.acs.lineage import Lineage, LineageFull, Marks, TurnIds
 from turnkeeper.client.audit import Auditor
 from turnkeeper.client.errors import ScopeOver, SessionNotStarted, SessionRefused, StepInvalid
 from turnkeeper.client.exchange import Exchange, Heard, LateNote, Message
 from turnkeeper.client.identity import Identity
-from turnkeeper.client.lineage import Lineage, Marks, TurnIds
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import (
     Failure,
@@ -148,9 +148,7 @@ class Asker:
         question = Question(step.method, step.payload, None, self.session_id, turn_id)
         outcome, delivered = await self._answered(question, step.payload, tally)
         if step.marks is not None:
-            self.lineage.keep(step.marks, seen=isinstance(outcome, Allowed))
-            if delivered and tally is not None:
-                tally.ids.add(step.marks)
+            self._keep(step.marks, seen=isinstance(outcome, Allowed), tally=tally if delivered else None)
         return outcome
 
     async def resubmit(self, pending: Pending, tally: Tally | None = None) -> Outcome:
@@ -185,6 +183,14 @@ class Asker:
     def marks(self) -> Marks:
         """Labels for a step's values."""
         return self.lineage.marks()
+
+    def _keep(self, marks: Marks, *, seen: bool, tally: Tally | None) -> None:
+        try:
+            self.lineage.keep(marks, seen=seen)
+            if tally is not None:
+                tally.ids.add(marks)
+        except LineageFull as full:
+            raise StepInvalid(full.message) from full
 
     async def _expired(self, pending: Pending, tally: Tally | None) -> Allowed | Denied:
         if pending.on_expiry == "ask":

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from turnkeeper.acs import Verdict
+from turnkeeper.acs.lineage import Marks
 from turnkeeper.client import steps
 from turnkeeper.client.audit import AuditSink, log_audit
 from turnkeeper.client.bridge import Bridge
 from turnkeeper.client.guardian import GuardianClient
 from turnkeeper.client.helpers_blocking import SyncSessionSteps, SyncTurnSteps
 from turnkeeper.client.identity import Identity
-from turnkeeper.client.lineage import Marks
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import Failure, Stance
 from turnkeeper.client.sessions import GuardedSession

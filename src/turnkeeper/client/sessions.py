@@ -8,11 +8,11 @@ import asyncio
 from types import TracebackType
 from typing import Any, TypeVar
 
+from turnkeeper.acs.lineage import Marks
 from turnkeeper.client import steps
 from turnkeeper.client.asking import Asker
 from turnkeeper.client.errors import ScopeOver, SessionDenied, StepInvalid
 from turnkeeper.client.helpers import SessionSteps
-from turnkeeper.client.lineage import Marks
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import Stance
 from turnkeeper.client.steps import SessionReason, Step

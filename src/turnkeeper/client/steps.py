@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 from turnkeeper.acs import CanonicalizationRejected, canonicalize
+from turnkeeper.acs.lineage import Marks, Origin
 from turnkeeper.client.errors import StepInvalid
-from turnkeeper.client.lineage import Marks, Origin
 
 T = TypeVar("T")
 

@@ -6,17 +6,16 @@ untrusted. INVARIANT: a received `trust` is not read, and none is ever sent. A s
 steps and from what stands before it in the same payload. Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, cast
 
-from turnkeeper.acs import RequestEnvelope
+from turnkeeper.acs import AGENT_GENERATED, RequestEnvelope, provenance_objects
 
 TRUSTED: Final = "trusted"
 UNKNOWN: Final = "unknown"
 UNTRUSTED: Final = "untrusted"
-AGENT_GENERATED: Final = "agent_generated"
 MAX_PROVENANCE_IDS: Final = 4_096
 """Ids a session remembers. Later ones are not remembered: whatever derives from them counts as untrusted."""
 MAX_PROVENANCE_ID_CHARACTERS: Final = 256
@@ -38,20 +37,6 @@ DEFAULT_TRUST: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Trust by origin; what an agent generated has the lowest trust of what it was made of."""
-
-_EACH = "*"
-_CARRIERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "steps/userMessage": (("content", _EACH),),
-    "steps/agentResponse": (("content", _EACH),),
-    "steps/knowledgeRetrieval": (("query",), ("results", _EACH)),
-    "steps/memoryContextRetrieval": (("query",), ("results", _EACH)),
-    "steps/memoryStore": (("content",),),
-    "steps/toolCallRequest": (("arguments", _EACH),),
-    "steps/toolCallResult": (("outputs", _EACH),),
-    "steps/postCompact": (("summary",),),
-    "steps/subagentStop": (("summary",),),
-    "steps/turnEnd": (("summary",),),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +125,7 @@ NO_DATA: Final = Trace()
 
 def data_of(request: RequestEnvelope) -> tuple[Datum, ...]:
     """The provenance objects on a step's data-bearing fields. Takes a payload that passed its schema."""
-    paths = _CARRIERS.get(request.method)
-    if paths is None:
-        return ()
-    return tuple(
-        _datum(cast("dict[str, object]", provenance))
-        for path in paths
-        for carrier in _walk(request.payload, path)
-        if isinstance(carrier, dict)
-        and isinstance(provenance := cast("dict[str, object]", carrier).get("provenance"), dict)
-    )
+    return tuple(_datum(provenance) for provenance in provenance_objects(request.method, request.payload))
 
 
 def step_summary(request_id: str, data: tuple[Datum, ...]) -> dict[str, object]:
@@ -247,21 +223,6 @@ class _Tracer:
 
     def _remember(self, datum: KnownDatum) -> None:
         self._here[datum.provenance_id] = datum
-
-
-def _walk(value: object, path: tuple[str, ...]) -> Iterator[object]:
-    if not path:
-        yield value
-    elif path[0] == _EACH:
-        items: Sequence[object] = ()
-        if isinstance(value, dict):
-            items = list(cast("dict[str, object]", value).values())
-        elif isinstance(value, list):
-            items = cast("list[object]", value)
-        for item in items:
-            yield from _walk(item, path[1:])
-    elif isinstance(value, Mapping):
-        yield from _walk(cast("Mapping[str, object]", value).get(path[0]), path[1:])
 
 
 def _datum(provenance: Mapping[str, object]) -> Datum:
