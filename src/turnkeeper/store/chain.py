@@ -3,6 +3,8 @@
 Answers for one durable commit per batch (WAL, `synchronous=FULL`) and for point reads. Must never report a batch as
 durable that is not, nor let a session use one request_id or nonce twice: UNIQUE constraints stand behind the
 Guardian's own memory. One thread commits; loads may come from another.
+INVARIANT: from `open` to `close` it is one file. One that was moved, deleted or replaced takes nothing any more: SQLite
+would go on writing into what nobody will find again.
 """
 
 import os
@@ -24,7 +26,8 @@ from turnkeeper.store import chain_sql as sql
 from turnkeeper.store.chain_queries import Fetch, find_approval, find_used, load_session
 from turnkeeper.store.chain_schema import migrate
 
-BUSY_TIMEOUT_MS: Final = 5_000
+BUSY_TIMEOUT_MS: Final = 2_000
+"""How long another process may hold the file; then steps are denied, within the time a client waits for an answer."""
 WAL_AUTOCHECKPOINT_PAGES: Final = 2_000
 WAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
@@ -38,11 +41,13 @@ class SqliteGuardianStore:
         self._path = path
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Creates or migrates the file, readable by its owner alone. Raises `StoreFailed`, `SchemaTooNew`."""
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._file = _identity(self._path)
             self._writer = _connect(self._path)
             migrate(self._writer)
             self._reader = _connect(self._path)
@@ -58,13 +63,14 @@ class SqliteGuardianStore:
         for connection in (self._reader, self._writer):
             if connection is not None:
                 connection.close()
-        self._reader = self._writer = None
+        self._reader = self._writer = self._file = None
 
     def commit(self, batch: Sequence[Record]) -> None:
         """Makes the batch durable in one transaction. Raises `StoreFailed` and then has written nothing of it.
 
         A failure while committing leaves it open whether the batch is durable; a fresh connection shows which.
         """
+        self._check_file()
         try:
             if self._writer is None:
                 self._writer = _connect(self._path)
@@ -88,12 +94,29 @@ class SqliteGuardianStore:
         return self._read(lambda fetch: find_approval(fetch, session_id, request_id))
 
     def _read(self, body: Callable[[Fetch], _Result]) -> _Result:
-        if self._reader is None:
-            raise StoreFailed("the Guardian's store is not open")
+        self._check_file()
         try:
+            if self._reader is None:
+                self._reader = _connect(self._path)
             return _read(self._reader, body)
         except sqlite3.Error as error:
+            self._drop_reader()
             raise StoreFailed(f"the Guardian's store could not be read: {error}") from error
+
+    def _check_file(self) -> None:
+        try:
+            found = _identity(self._path)
+        except OSError as error:
+            raise StoreFailed(f"the Guardian's store {self._path} is gone: {error.strerror}") from error
+        if self._file is None:
+            raise StoreFailed("the Guardian's store is not open")
+        if found != self._file:
+            raise StoreFailed(f"the Guardian's store {self._path} is another file than the one that was opened")
+
+    def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
@@ -101,9 +124,20 @@ class SqliteGuardianStore:
             writer.close()
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    seen = path.stat()
+    return seen.st_dev, seen.st_ino
+
+
 def _connect(path: Path) -> sqlite3.Connection:
+    # A file that has just gone must not be made again, empty.
     connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=64
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=64,
     )
     try:
         connection.execute("PRAGMA journal_mode = WAL")
