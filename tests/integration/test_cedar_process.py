@@ -14,7 +14,8 @@ from turnkeeper.policy.document import PolicyRejected
 from turnkeeper.policy.engines.cedar import HOST_MODULE
 from turnkeeper.policy.facts import Facts, TurnFacts
 from turnkeeper.policy.hosted import ComposedEngine, EngineUnavailable
-from turnkeeper.wiring.engine_process import EngineProcess
+from turnkeeper.policy.hosted import decide as policy_says
+from turnkeeper.wiring.engine_process import EngineProcess, python_host
 from turnkeeper.wiring.policies import open_engine
 
 pytest.importorskip("cedarpy")
@@ -41,7 +42,7 @@ def bundle(cedar: str = CEDAR) -> Bundle:
 
 
 async def decide(engine: ComposedEngine, step: Facts) -> list[object]:
-    decision = engine.evaluate(step, await engine.hear(step))
+    decision = await policy_says(engine, step)
     return [decision.disposition, *rule_ids(decision)[1:]]
 
 
@@ -66,7 +67,7 @@ def test_cedar_decides_by_the_guardians_facts() -> None:
 def test_a_policy_that_fails_denies_although_another_permits() -> None:
     async def test(engine: ComposedEngine) -> None:
         step = tool_call("read", path=7)
-        decision = engine.evaluate(step, await engine.hear(step))
+        decision = await policy_says(engine, step)
         assert decision.reason_codes == ("evaluation_failed",)
 
     with_engine(test)
@@ -75,7 +76,7 @@ def test_a_policy_that_fails_denies_although_another_permits() -> None:
 def test_a_forged_entity_in_an_argument_is_denied() -> None:
     async def test(engine: ComposedEngine) -> None:
         step = tool_call("read", path={"__entity": {"type": "Tool", "id": "x"}})
-        assert (engine.evaluate(step, await engine.hear(step))).disposition is Disposition.DENY
+        assert (await policy_says(engine, step)).disposition is Disposition.DENY
 
     with_engine(test)
 
@@ -107,7 +108,7 @@ def test_policies_that_cannot_be_used_are_refused_at_the_start(cedar: str) -> No
 
 
 def link(deadline_ms: int = 10_000) -> EngineProcess:
-    return EngineProcess(HOST_MODULE, {"policies": CEDAR}, deadline_ms=deadline_ms)
+    return EngineProcess(python_host(HOST_MODULE), {"policies": CEDAR}, deadline_ms=deadline_ms)
 
 
 QUESTION: dict[str, object] = {
@@ -168,7 +169,7 @@ def test_a_process_that_hangs_is_given_up_at_the_deadline_and_replaced() -> None
 
 def test_a_module_that_does_not_speak_as_agreed_is_unavailable() -> None:
     async def main() -> None:
-        process = EngineProcess("this", {"policies": ""}, deadline_ms=500)
+        process = EngineProcess(python_host("this"), {"policies": ""}, deadline_ms=500)
         with pytest.raises(EngineUnavailable):
             await process.start()
         await process.stop()

@@ -20,6 +20,7 @@ from turnkeeper.policy.cases import PolicyCase, facts_of_request, failing
 from turnkeeper.policy.engine import RuleOutcome, RuleTrace
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.facts import Facts
+from turnkeeper.policy.hosted import decide
 from turnkeeper.wiring.policies import load_policy, open_engine
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
@@ -138,7 +139,7 @@ async def _opened(bundle: Bundle) -> None:
 
 async def _decide(bundle: Bundle, steps: Sequence[Facts]) -> list[Decision]:
     async with open_engine(bundle) as engine:
-        return [engine.evaluate(step, await engine.hear(step)) for step in steps]
+        return [await decide(engine, step) for step in steps]
 
 
 def _step(request: Path, facts: Path | None) -> Facts:

@@ -9,6 +9,7 @@ failed commit it forgets what it believed and reads again what is durable.
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -35,11 +36,14 @@ from turnkeeper.guardian.settings import GuardianSettings
 from turnkeeper.guardian.steps import Recorded, Repeated, StepDenied, StepDesk
 from turnkeeper.guardian.subagents import SUBAGENT_STOP
 from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.policy.hosted import Unheard
 
 STORE_FAILED: Final = "store_failed"
 OVERLOADED: Final = "overloaded"
 SHUTTING_DOWN: Final = "shutting_down"
 GUARDIAN_FAILED: Final = "guardian_failed"
+MAX_HEARINGS: Final = 3
+"""How often engines outside this process are asked about one step while its session changes."""
 
 _REASONS = {
     STORE_FAILED: "The Guardian could not record this step, so it is denied.",
@@ -72,6 +76,7 @@ class Guardian:
             store, self._writer, max_batch=self._settings.max_batch, on_failure=self._sessions.drop_all
         )
         self._desk = StepDesk(self._settings, self._sessions, engine)
+        self._hearings = WeakValueDictionary[str, asyncio.Lock]()
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -160,11 +165,33 @@ class Guardian:
     async def _answer_call(self, call: Call) -> bytes:
         looked_up = await self._look_up(call)
         live, used = await self._find(call)
-        taken = self._desk.take(call, live, used, looked_up)
+        try:
+            taken = self._desk.take(call, live, used, looked_up)
+        except Unheard as unheard:
+            taken = await self._take_heard(call, unheard)
         if isinstance(taken, Repeated):
             return await self._answer_repeat(call, taken)
         await self._commit_step(taken)
         return taken.record.response
+
+    async def _take_heard(self, call: Call, unheard: Unheard) -> Recorded | Repeated:
+        """What is answered to a step that engines outside this process have a say in.
+
+        Such steps of one session wait for each other; any other step may change what the engines were asked about.
+        """
+        hearing = self._hearings.setdefault(call.envelope.session_id, asyncio.Lock())
+        with unheard.engine.held():
+            async with hearing:
+                heard: PolicyEngine = unheard.engine
+                hearings = 0
+                while True:
+                    looked_up = await self._look_up(call)
+                    live, used = await self._find(call)
+                    try:
+                        return self._desk.take(call, live, used, looked_up, heard)
+                    except Unheard as changed:
+                        hearings += 1
+                        heard = await changed.hear(final=hearings >= MAX_HEARINGS)
 
     async def _find(self, call: Call) -> tuple[LiveSession | None, UsedBefore | None]:
         envelope = call.envelope

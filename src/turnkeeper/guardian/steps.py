@@ -100,13 +100,18 @@ class StepDesk:
         self._overrides = {(override.origin, override.source_id): override for override in settings.trust_overrides}
 
     def take(
-        self, call: Call, live: LiveSession | None, used: UsedBefore | None, looked_up: Lookup = NOT_LOOKED_UP
+        self,
+        call: Call,
+        live: LiveSession | None,
+        used: UsedBefore | None,
+        looked_up: Lookup = NOT_LOOKED_UP,
+        heard: PolicyEngine | None = None,
     ) -> Recorded | Repeated:
         """What is answered to a request.
 
         `live` is its session as it stands now; `used` what the store knows of its ids where the session's memory is
-        not complete, `looked_up` what the step names outside its session. Raises `AcsError` and `StepDenied` for what
-        leaves no record.
+        not complete, `looked_up` what the step names outside its session, `heard` what decides in the policy's place.
+        Raises `AcsError` and `StepDenied` for what leaves no record, `Unheard` before anything has changed.
         """
         if live is None:
             return self._first_hello(call)
@@ -117,7 +122,7 @@ class StepDesk:
         try:
             if call.spec is None:
                 return self._hello_again(call, live)
-            return self._step(call, live, _with_reference(call, live, used, looked_up))
+            return self._step(call, live, _with_reference(call, live, used, looked_up), heard or self._engine)
         except AcsError as error:
             return _refused(call, live, error)
         except StepDenied as denied:
@@ -143,14 +148,14 @@ class StepDesk:
         server_hello = saved_terms(call, live.terms, closed=live.progress.closed)
         return _record(call, live, StepKind.HELLO, render_hello(call, server_hello), _NOTHING)
 
-    def _step(self, call: Call, live: LiveSession, looked_up: Lookup) -> Recorded:
+    def _step(self, call: Call, live: LiveSession, looked_up: Lookup, engine: PolicyEngine) -> Recorded:
         _check_negotiated(call, live)
         _check_payload(call, live.terms)
         if live.progress.closed:
             raise StepDenied(SESSION_CLOSED, "The session has ended.")
-        return self._decide(call, live, looked_up)
+        return self._decide(call, live, looked_up, engine)
 
-    def _decide(self, call: Call, live: LiveSession, looked_up: Lookup) -> Recorded:
+    def _decide(self, call: Call, live: LiveSession, looked_up: Lookup, engine: PolicyEngine) -> Recorded:
         progress = live.progress
         considered = consider(
             call.envelope,
@@ -162,7 +167,7 @@ class StepDesk:
             overrides=self._overrides,
         )
         again = resubmission_of(call.envelope, call.spec, considered.memory, looked_up.approval, call.received_at_ms)
-        ruling = decide(call, progress, considered, self._engine, to=self._recipient(live, again), again=again)
+        ruling = decide(call, progress, considered, engine, to=self._recipient(live, again), again=again)
         decision = ruling.decision
         placement = considered.placement.decided(decision.disposition)
         waits_still = again is not None and again.waits

@@ -16,6 +16,7 @@ from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.policy.hosted import EngineUnavailable
 from turnkeeper.policy.rules import PolicyRejected, RuleSet
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.settings import ClientSettings
@@ -29,7 +30,7 @@ from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keys, platform_keyring
-from turnkeeper.wiring.policies import read_policy, served_bundle, served_engine
+from turnkeeper.wiring.policies import parse_policy, read_policy, served_engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ async def serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngi
     """The policy at a path, followed as it changes, or the shipped one. Raises `ConfigInvalid`."""
     try:
         return await stack.enter_async_context(served_engine(policy))
-    except PolicyRejected as rejected:
+    except (PolicyRejected, EngineUnavailable) as rejected:
         raise unusable_policy(policy or Path(), rejected) from rejected
 
 
@@ -127,12 +128,12 @@ def load_rules(policy: Path | None) -> RuleSet:
     if policy is None:
         return default_rules()
     try:
-        return served_bundle(read_policy(policy)).rules
+        return parse_policy(read_policy(policy)).rules
     except PolicyRejected as rejected:
         raise unusable_policy(policy, rejected) from rejected
 
 
-def unusable_policy(policy: Path, rejected: PolicyRejected) -> ConfigInvalid:
+def unusable_policy(policy: Path, rejected: PolicyRejected | EngineUnavailable) -> ConfigInvalid:
     """What is wrong with the policy, with the setting that names it."""
     return ConfigInvalid(f"guardian.policy: {policy}: {rejected.message}", hint=rejected.hint)
 
