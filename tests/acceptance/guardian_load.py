@@ -51,14 +51,16 @@ class Told:
 
 @dataclass
 class Agent:
-    """One agent with one session. `told` has what it was decided, by request_id; `undecided` other answers."""
+    """One agent with one session. `told` has what it was decided, by request_id; `undecided` other answers.
+
+    `recovered` counts decisions whose first answer never came: they were told at the second asking.
+    """
 
     load: "Load"
     session_id: str = field(default_factory=lambda: str(uuid4()))
     told: dict[str, Told] = field(default_factory=dict[str, Told])
     undecided: list[Answer] = field(default_factory=list[Answer])
-    turns: int = 0
-    closed: bool = False
+    recovered: int = 0
 
     def __post_init__(self) -> None:
         self._session = ObservedSession.open(
@@ -80,12 +82,11 @@ class Agent:
 
     async def work(self) -> None:
         """Turns until the load is told to end; then the session ends too."""
-        await self._hello()
+        await self.shake_hands()
         await self.decided("steps/sessionStart", {})
         while not self.load.ending.is_set():
             await self._turn()
         await self.decided("steps/sessionEnd", {"reason": "completed"})
-        self.closed = True
 
     async def decided(self, method: str, payload: Mapping[str, object], *, turn_id: str | None = None) -> Told:
         """A step sent until it is decided and recorded, whatever happens to the Guardian meanwhile."""
@@ -96,7 +97,8 @@ class Agent:
             if raw is not None and (said := self._said(raw, request_id)) is not None:
                 return self._keep(request_id, Told(method, payload, turn_id, body, *said, sent_at, self.load.moment()))
 
-    async def _hello(self) -> None:
+    async def shake_hands(self) -> None:
+        """Hellos until one is answered with terms."""
         while True:
             request_id = str(uuid4())
             hello = build_client_hello(methods=METHODS, transports=["http"])
@@ -111,7 +113,6 @@ class Agent:
         await asyncio.gather(*calls)
         await self._batch(turn_id)
         await self.decided("steps/turnEnd", {"turn_id": turn_id, "outcome": "completed"}, turn_id=turn_id)
-        self.turns += 1
 
     async def _batch(self, turn_id: str) -> None:
         left, sent_at = [str(uuid4()) for _ in range(CALLS_AT_ONCE)], self.load.moment()
@@ -133,6 +134,7 @@ class Agent:
         """The decision in an answer and the head it stands under; None where nothing was recorded."""
         answer = self.read(raw, request_id)
         found = answer.recorded if isinstance(answer, Refusal) else answer
+        self.recovered += isinstance(found, Recorded)
         if isinstance(found, Verdict | Recorded) and found.chain_hash is not None:
             return found.decision, found.chain_hash
         self.undecided.append(answer)
@@ -147,7 +149,7 @@ class Agent:
 class Load:
     """Agents that work side by side over one pool of connections."""
 
-    def __init__(self, url: str, keyring: Keyring, *, agents: int) -> None:
+    def __init__(self, url: str, keyring: Keyring, *, agents: int, connections: int | None = None) -> None:
         self.url, self.keyring = url, keyring
         self.ending = asyncio.Event()
         self.agents = [Agent(self) for _ in range(agents)]
@@ -157,14 +159,13 @@ class Load:
         self._there.set()
         self._moments = itertools.count()
         self._wanted: tuple[int, asyncio.Event] | None = None
-        self._http = httpx.AsyncClient(
-            timeout=REQUEST_TIMEOUT_S, trust_env=False, limits=httpx.Limits(max_connections=CALLS_AT_ONCE * agents)
-        )
+        limits = httpx.Limits(max_connections=connections or CALLS_AT_ONCE * agents)
+        self.http = httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, trust_env=False, limits=limits)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """The agents at work; at the end of the block their turns and sessions are brought to an end."""
-        async with self._http, asyncio.TaskGroup() as group:
+        async with self.http, asyncio.TaskGroup() as group:
             for agent in self.agents:
                 group.create_task(agent.work())
             yield
@@ -198,7 +199,7 @@ class Load:
     async def post(self, body: bytes) -> bytes | None:
         """The answer to a body; None where the wire broke, once the Guardian is there again."""
         try:
-            response = await self._http.post(self.url, content=body)
+            response = await self.http.post(self.url, content=body)
         except httpx.TransportError:
             async with asyncio.timeout(PATIENCE_S):
                 await self._there.wait()
