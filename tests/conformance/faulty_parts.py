@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 
 from turnkeeper.acs import Decision, Disposition, KeyMatch, canonicalize, request_hash
-from turnkeeper.client.outcomes import Allowed
-from turnkeeper.client.posture import Judgement
+from turnkeeper.acs.obedience import Course
 from turnkeeper.guardian.dispositions import Given
 from turnkeeper.guardian.windows import Placement, TurnWindow
 
@@ -166,8 +165,8 @@ def rising(_: Any) -> Any:
 
 
 def taken_as_it_is(_: Any) -> Any:
-    def unmodified(question: Any, verdict: Any, _code: str, _why: str) -> Judgement:
-        return Judgement(Allowed(question.request_id, question.payload, verdict))
+    def unmodified(_method: str, payload: Any, _code: str, _why: str) -> Course:
+        return Course("go_on", payload)
 
     return unmodified
 

@@ -249,7 +249,7 @@ FAULTS: Final = (
     ),
     Fault(
         "the client acts with the original",
-        "turnkeeper.client.verdicts._unmodified",
+        "turnkeeper.acs.obedience._unmodified",
         taken_as_it_is,
         _CLIENT + "test_verdicts:test_an_agent_that_cannot_modify_denies_and_says_so",
     ),

@@ -7,7 +7,7 @@ not evaluate. A second hello for a session is the Guardian's business. Pure.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Final, Literal, TypeAlias, cast
 
 from turnkeeper.acs.envelope import ACS_VERSION
 from turnkeeper.acs.errors import AcsError, AcsErrorCode
@@ -15,11 +15,18 @@ from turnkeeper.acs.replay import DEFAULT_SKEW_WINDOW_MS
 from turnkeeper.acs.schemas import validator
 from turnkeeper.acs.signatures import OFFERED_ALGORITHMS
 
+Posture: TypeAlias = Literal["proceed", "deny"]
+"""What a missing decision means for a step (ACS 6.4)."""
+
 PROCEED: Final = "proceed"
 DENY: Final = "deny"
 NO_PROVENANCE: Final = "none"
 HTTP_TRANSPORTS: Final = frozenset({"http", "https"})
 STDIO_TRANSPORTS: Final = frozenset({"stdio"})
+HANDSHAKE_REFUSALS: Final = frozenset(
+    {AcsErrorCode.SESSION_REFUSED, AcsErrorCode.UNSUPPORTED_VERSION, AcsErrorCode.PROVENANCE_REQUIRED}
+)
+"""Errors that answer a hello with a decision: the session must not start, whatever the posture (CORE-HS-15)."""
 
 _MAJOR = ACS_VERSION.partition(".")[0]
 _NO_TIMEOUTS: Mapping[str, int] = MappingProxyType({})

@@ -7,7 +7,7 @@ are the caller's. Pure.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias, cast
+from typing import Final, NoReturn, TypeAlias, cast
 
 from turnkeeper.acs.canonical import canonicalize
 from turnkeeper.acs.decisions import Disposition
@@ -19,16 +19,33 @@ from turnkeeper.acs.schemas import SchemaViolation, validator
 from turnkeeper.acs.signatures import SignatureRejected, sign_request, verify_response
 from turnkeeper.acs.strictjson import DEFAULT_LIMITS, JsonLimits, JsonRejected, is_object, parse_object
 
+_MODIFICATIONS: Final = "modifications"
+_HARMLESS: Final = {"modified_content": ""}
+_DETAILS: Final[Mapping[Disposition, str]] = {
+    Disposition.MODIFY: _MODIFICATIONS,
+    Disposition.ASK: "ask_details",
+    Disposition.DEFER: "defer_details",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision that holds. `result` has every member, signed as shown."""
+    """A decision that holds. `result` has every member, signed as shown.
+
+    Only the modifications of a MODIFY need not be well-formed: whoever finds no meaning in them denies (CORE-MOD-03).
+    """
 
     decision: Disposition
     reasoning: str | None
     reason_codes: tuple[str, ...]
     chain_hash: str | None
     result: Mapping[str, object]
+
+    @property
+    def details(self) -> Mapping[str, object] | None:
+        """What a MODIFY, ASK or DEFER carries beside its word; None for the others, and where it carries nothing."""
+        details = self.result.get(_DETAILS.get(self.decision, ""))
+        return details if is_object(details) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +135,8 @@ class ObservedSession:
         document = self._parsed(raw)
         result = document.get("result")
         decided = is_object(result) and "negotiated_version" not in result
-        _check_shape(document, "response-envelope" if decided or "error" in document else "handshake/response")
+        schema = "response-envelope" if decided or "error" in document else "handshake/response"
+        _check_shape(_without_modifications(document), schema)
         _check_bound(document, request_id if rpc_id is None else rpc_id)
         self._check_signature(document)
         if "error" in document:
@@ -150,6 +168,14 @@ def _unproven(document: Mapping[str, object]) -> dict[str, object]:
     return {"unproven_error": document["error"]} if "error" in document else {}
 
 
+def _without_modifications(document: Mapping[str, object]) -> Mapping[str, object]:
+    # Broken modifications are a MODIFY that cannot be applied, which is a denial; a malformed answer decides nothing.
+    result = document.get("result")
+    if not is_object(result) or result.get("decision") != Disposition.MODIFY or _MODIFICATIONS not in result:
+        return document
+    return {**document, "result": {**result, _MODIFICATIONS: _HARMLESS}}
+
+
 def _check_shape(document: Mapping[str, object], schema: str) -> None:
     try:
         validator(schema).check(document)
@@ -168,6 +194,10 @@ def _check_bound(document: Mapping[str, object], rpc_id: str | int) -> None:
 def _verdict(result: dict[str, object], request_id: str) -> Verdict:
     if result["request_id"] != request_id:
         raise AnswerRejected("the decision belongs to another step", code="answer_not_bound")
+    references = cast("list[Mapping[str, object]]", result.get("policy_references", []))
+    if any(value == "" for reference in references for value in reference.values()):
+        # 0.1.4: a policy reference leaves a member out rather than send it empty (CORE-WIRE-19).
+        raise AnswerRejected("the answer has a wrong shape: a policy reference names nothing")
     return Verdict(
         decision=Disposition(cast("str", result["decision"])),
         reasoning=cast("str | None", result.get("reasoning")),

@@ -10,19 +10,15 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 from turnkeeper.acs import AcsErrorCode, HookSpec, ServerHello, hook_spec
-from turnkeeper.acs.handshake import DENY
+from turnkeeper.acs.handshake import DENY, HANDSHAKE_REFUSALS, Posture
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome
 
-Posture: TypeAlias = Literal["proceed", "deny"]
 PostureSource: TypeAlias = Literal["negotiated", "default", "configured"]
 StartupPosture: TypeAlias = Literal["proceed", "refuse"]
 RefusalRule: TypeAlias = Literal["closed", "posture"]
 UnevaluatedRule: TypeAlias = Literal["allow", "deny"]
 Effect: TypeAlias = Literal["proceeded", "blocked", "original_kept", "observed"]
 
-HANDSHAKE_REFUSALS: Final = frozenset(
-    {AcsErrorCode.SESSION_REFUSED, AcsErrorCode.UNSUPPORTED_VERSION, AcsErrorCode.PROVENANCE_REQUIRED}
-)
 NO_DECISION: Final = "no_decision"
 NOT_EVALUATED: Final = "method_not_evaluated"
 UNSENDABLE: Final = "step_not_sendable"

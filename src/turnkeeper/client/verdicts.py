@@ -1,34 +1,21 @@
 """What a Guardian's decision means for a step (ACS 6.1 to 6.5 and 9, ledger sections 7, 8 and 10).
 
-Pure. Answers for MODIFY that is applied whole or denied, for ASK and DEFER as something that waits with an end, and
-for decisions that a hook does not permit. Must never hand back the original payload where a change was asked for and
-not made, save where the standard says so (postCompact, CORE-MOD-07).
+Pure. Answers for the outcome and the note of each decision, and for ASK and DEFER as something that waits with an
+end. What a decision makes of a payload is `turnkeeper.acs.obedience`'s.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from turnkeeper.acs import (
-    Disposition,
-    ModificationsInapplicable,
-    ModificationsRejected,
-    Verdict,
-    apply_modifications,
-    validator,
-)
+from turnkeeper.acs import Disposition, Verdict
+from turnkeeper.acs.obedience import NOT_PERMITTED, Course, course_of
 from turnkeeper.client.outcomes import Allowed, Denied, ExpiryAction, Pending
 from turnkeeper.client.posture import Judgement, Note, Question
 
-MODIFY_UNSUPPORTED: Final = "modify_unsupported"
-MODIFY_COMPOSITION: Final = "modify_composition"
 APPROVER_UNAVAILABLE: Final = "approver_unavailable"
-NOT_PERMITTED: Final = "disposition_not_permitted"
 EXPIRED: Final = "pending_expired"
 MAX_PENDING_MS: Final = 86_400_000
 """The longest an answer may keep a step waiting: a day. A longer wait expires then, as the Guardian said it should."""
-
-_POST_COMPACT = "steps/postCompact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +28,16 @@ class Abilities:
 
 def judge_verdict(question: Question, verdict: Verdict, abilities: Abilities, now_ms: int) -> Judgement:
     """The outcome of a decision that holds. `now_ms` is monotonic."""
-    if not _is_permitted(question, verdict.decision):
-        return _not_permitted(question, verdict)
-    if verdict.decision is Disposition.ALLOW:
-        return Judgement(Allowed(question.request_id, question.payload, verdict))
-    if verdict.decision is Disposition.DENY:
+    course = course_of(
+        question.method, question.payload, verdict.decision, verdict.details, can_modify=abilities.modify
+    )
+    if course.code:
+        return _otherwise(question, verdict, course)
+    if course.action == "wait":
+        return _waiting(question, verdict, abilities, now_ms)
+    if course.action == "stop":
         return Judgement(denied_by(question, verdict))
-    if verdict.decision is Disposition.MODIFY:
-        return _modified(question, verdict, abilities)
-    return _waiting(question, verdict, abilities, now_ms)
+    return Judgement(Allowed(question.request_id, course.payload, verdict, modified=course.modified))
 
 
 def judge_expiry(pending: Pending) -> Judgement:
@@ -66,44 +54,19 @@ def denied_by(question: Question, verdict: Verdict) -> Denied:
     return Denied(question.request_id, verdict.reasoning or "denied by the Guardian", verdict.reason_codes, verdict)
 
 
-def _is_permitted(question: Question, decision: Disposition) -> bool:
-    spec = question.spec
-    return spec is None or decision in spec.permitted
-
-
-def _not_permitted(question: Question, verdict: Verdict) -> Judgement:
-    # What has happened is not undone by a decision that may not be given; anything else is doubt, and doubt is DENY.
-    received = verdict.decision.value
-    if question.audit_only:
-        note = Note(NOT_PERMITTED, "observed", received=received, applied="allow", reason_codes=(NOT_PERMITTED,))
-        return Judgement(Allowed(question.request_id, question.payload, verdict), (note,))
-    note = Note(NOT_PERMITTED, "blocked", received=received, applied="deny", reason_codes=(NOT_PERMITTED,))
-    reasoning = f"{question.method} does not permit {received}"
-    return Judgement(Denied(question.request_id, reasoning, (NOT_PERMITTED,), verdict), (note,))
-
-
-def _modified(question: Question, verdict: Verdict, abilities: Abilities) -> Judgement:
-    if not abilities.modify:
-        return _unmodified(question, verdict, MODIFY_UNSUPPORTED, "this agent applies no modifications")
-    try:
-        payload = apply_modifications(question.payload, _details(verdict, "modifications"))
-    except ModificationsRejected as error:
-        return _unmodified(question, verdict, MODIFY_COMPOSITION, error.message)
-    except ModificationsInapplicable as error:
-        return _unmodified(question, verdict, MODIFY_UNSUPPORTED, error.message)
-    spec = question.spec
-    if spec is not None and spec.schema is not None and not validator(spec.schema).is_valid(payload):
-        return _unmodified(question, verdict, MODIFY_UNSUPPORTED, "the modified step is none of its hook")
-    return Judgement(Allowed(question.request_id, payload, verdict, modified=True))
-
-
-def _unmodified(question: Question, verdict: Verdict, code: str, why: str) -> Judgement:
-    received = verdict.decision.value
-    if question.method == _POST_COMPACT:
-        note = Note("modify_not_applied", "original_kept", None, None, received, "original_kept", (code,))
-        return Judgement(Allowed(question.request_id, question.payload, verdict), (note,))
-    note = Note("modify_not_applied", "blocked", None, None, received, "deny", (code,))
-    return Judgement(Denied(question.request_id, f"a modification was not applied: {why}", (code,), verdict), (note,))
+def _otherwise(question: Question, verdict: Verdict, course: Course) -> Judgement:
+    """A decision that was not followed to the letter, with the note that it leaves."""
+    received, codes = verdict.decision.value, (course.code,)
+    permitted = course.code != NOT_PERMITTED
+    event = "modify_not_applied" if permitted else NOT_PERMITTED
+    if course.action == "stop":
+        note = Note(event, "blocked", received=received, applied="deny", reason_codes=codes)
+        return Judgement(Denied(question.request_id, course.reasoning, codes, verdict), (note,))
+    if permitted:
+        note = Note(event, "original_kept", received=received, applied="original_kept", reason_codes=codes)
+    else:
+        note = Note(event, "observed", received=received, applied="allow", reason_codes=codes)
+    return Judgement(Allowed(question.request_id, course.payload, verdict), (note,))
 
 
 def _waiting(question: Question, verdict: Verdict, abilities: Abilities, now_ms: int) -> Judgement:
@@ -116,7 +79,7 @@ def _waiting(question: Question, verdict: Verdict, abilities: Abilities, now_ms:
 
 
 def _ask(question: Question, verdict: Verdict, now_ms: int) -> Pending:
-    details = _details(verdict, "ask_details")
+    details = verdict.details or {}
     wait_ms = int(cast("float", details["timeout_seconds"])) * 1_000
     disposition = details.get("timeout_disposition", "deny")
     return Pending(
@@ -135,7 +98,7 @@ def _ask(question: Question, verdict: Verdict, now_ms: int) -> Pending:
 
 
 def _defer(question: Question, verdict: Verdict, now_ms: int) -> Pending:
-    details = _details(verdict, "defer_details")
+    details = verdict.details or {}
     wait_ms = int(cast("float", details["resolution_timeout_ms"]))
     then: ExpiryAction = "ask" if details.get("timeout_decision") == "ask" else "deny"
     return Pending(
@@ -152,7 +115,3 @@ def _defer(question: Question, verdict: Verdict, now_ms: int) -> Pending:
         # More tries bring no more context, and each may count towards the Guardian's bound on deferrals.
         polled=details["resolution_method"] == "human_approval",
     )
-
-
-def _details(verdict: Verdict, name: str) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", verdict.result.get(name, {}))

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from turnkeeper.acs import AcsErrorCode, Refusal, ServerHello, hook_name
+from turnkeeper.acs.handshake import HANDSHAKE_REFUSALS, Posture
 from turnkeeper.clock import Clock
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
@@ -27,8 +28,6 @@ from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer
 from turnkeeper.turns.payloads import GATING_METHODS, OUTBOX_METHODS, TURN_END, TURN_START
 from turnkeeper.turns.ports import NotFound, TurnStore
 from turnkeeper.turns.rulings import (
-    HANDSHAKE_REFUSALS,
-    Posture,
     Ruling,
     answer_of_refusal,
     answer_of_verdict,

@@ -6,17 +6,14 @@ does not, and a missing decision does so only where an operator chose `proceed`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from turnkeeper.acs import AcsErrorCode, Disposition, Recorded, Refusal, Verdict
+from turnkeeper.acs.handshake import Posture
 from turnkeeper.turns.model import StepAnswer
 
 RulingKind: TypeAlias = Literal["allowed", "denied", "unapplicable", "refused", "undecided", "not_evaluated"]
-Posture: TypeAlias = Literal["deny", "proceed"]
 
-HANDSHAKE_REFUSALS: Final = frozenset(
-    {AcsErrorCode.SESSION_REFUSED, AcsErrorCode.UNSUPPORTED_VERSION, AcsErrorCode.PROVENANCE_REQUIRED}
-)
 PERMANENT_REFUSALS: Final = frozenset(
     {
         AcsErrorCode.INVALID_REQUEST,
@@ -27,12 +24,6 @@ PERMANENT_REFUSALS: Final = frozenset(
     }
 )
 """Signed errors that the same step would get again, however often it is sent."""
-
-_DETAILS: Final[Mapping[Disposition, str]] = {
-    Disposition.MODIFY: "modifications",
-    Disposition.ASK: "ask_details",
-    Disposition.DEFER: "defer_details",
-}
 
 NO_DECISION: Final = "no decision from the Guardian"
 MAX_REASON_CHARACTERS: Final = 2_000
@@ -72,7 +63,7 @@ def answer_of_verdict(verdict: Verdict) -> StepAnswer:
         chain_hash=verdict.chain_hash,
         reasoning=_cut(verdict.reasoning),
         reason_codes=verdict.reason_codes,
-        details=cast("Mapping[str, object] | None", verdict.result.get(_DETAILS.get(verdict.decision, ""))),
+        details=verdict.details,
     )
 
 
