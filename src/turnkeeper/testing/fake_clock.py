@@ -1,6 +1,7 @@
 """A clock that moves when a test says so, and wakes who sleeps on it.
 
-Keeps the promises of `Clock` and of the worker's `Waiter`: time never goes back, nobody wakes early.
+Keeps the promises of `Clock` and of the worker's `Waiter`: monotonic time never goes back, nobody wakes early. The wall
+clock may jump, as one does that an operator or a time server puts right.
 """
 
 import asyncio
@@ -43,6 +44,10 @@ class FakeClock:
         for due_ms, sleeper in waiting:
             if due_ms <= self._monotonic_ms:
                 sleeper.set_result(None)
+
+    def jump(self, by_ms: int) -> None:
+        """Puts the wall clock forward, or back where `by_ms` is negative; no time passes."""
+        self._now += timedelta(milliseconds=by_ms)
 
     async def sleep(self, delay_ms: int) -> None:
         """Returns once the clock has advanced by `delay_ms`."""
