@@ -49,7 +49,9 @@ async def ask_again(url: str, http: httpx.AsyncClient, agent: Agent, chance: ran
     for request_id, earlier in [*answered[-REPEATS:], *chance.sample(answered, min(REPEATS, len(answered)))]:
         copied = agent.read((await http.post(url, content=earlier.body)).content, request_id)
         assert isinstance(copied, Refusal)
-        assert (copied.code, copied.recorded) == (-32005, None)
+        # A copy of more than five minutes ago is too old to be looked up at all.
+        assert copied.code in (-32005, -32006)
+        assert copied.recorded is None
         signed = agent.signed(earlier.method, earlier.payload, request_id, turn_id=earlier.turn_id)
         repeat = agent.read((await http.post(url, content=signed)).content, request_id)
         assert isinstance(repeat, Refusal)
