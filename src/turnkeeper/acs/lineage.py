@@ -5,7 +5,7 @@ everything that came in since it last spoke, and what it last said, which leads 
 an origin from a model's output. Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, cast
@@ -23,19 +23,21 @@ MAX_SOURCES: Final = 5_000
 MAX_STEP_LINKS: Final = 10_000
 """How many derivations one step spells out; past it, a value derives from all the others' sources through the first."""
 
-_EACH = "*"
-_CARRIERS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
+_ITSELF = False
+_EACH = True
+# Per method: a member of the payload, and whether it is the carrier itself or holds one in each of its parts.
+_CARRIERS: Final[Mapping[str, tuple[tuple[str, bool], ...]]] = MappingProxyType(
     {
         "steps/userMessage": (("content", _EACH),),
         "steps/agentResponse": (("content", _EACH),),
-        "steps/knowledgeRetrieval": (("query",), ("results", _EACH)),
-        "steps/memoryContextRetrieval": (("query",), ("results", _EACH)),
-        "steps/memoryStore": (("content",),),
+        "steps/knowledgeRetrieval": (("query", _ITSELF), ("results", _EACH)),
+        "steps/memoryContextRetrieval": (("query", _ITSELF), ("results", _EACH)),
+        "steps/memoryStore": (("content", _ITSELF),),
         "steps/toolCallRequest": (("arguments", _EACH),),
         "steps/toolCallResult": (("outputs", _EACH),),
-        "steps/postCompact": (("summary",),),
-        "steps/subagentStop": (("summary",),),
-        "steps/turnEnd": (("summary",),),
+        "steps/postCompact": (("summary", _ITSELF),),
+        "steps/subagentStop": (("summary", _ITSELF),),
+        "steps/turnEnd": (("summary", _ITSELF),),
     }
 )
 
@@ -48,8 +50,9 @@ class LineageFull(LocalProtocolError):
 
 def provenance_objects(method: str, payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """The provenance objects on a step's data-bearing fields, in the order of the payload."""
-    for path in _CARRIERS.get(method, ()):
-        for carrier in _walk(payload, path):
+    for name, each in _CARRIERS.get(method, ()):
+        member = payload.get(name)
+        for carrier in _parts(member) if each else (member,):
             if isinstance(carrier, dict):
                 provenance = cast("dict[str, object]", carrier).get("provenance")
                 if isinstance(provenance, dict):
@@ -150,16 +153,7 @@ class TurnIds:
         return tuple(self._ids)
 
 
-def _walk(value: object, path: tuple[str, ...]) -> Iterator[object]:
-    if not path:
-        yield value
-    elif path[0] == _EACH:
-        items: Sequence[object] = ()
-        if isinstance(value, dict):
-            items = list(cast("dict[str, object]", value).values())
-        elif isinstance(value, list):
-            items = cast("list[object]", value)
-        for item in items:
-            yield from _walk(item, path[1:])
-    elif isinstance(value, Mapping):
-        yield from _walk(cast("Mapping[str, object]", value).get(path[0]), path[1:])
+def _parts(member: object) -> Iterable[object]:
+    if isinstance(member, dict):
+        return cast("dict[str, object]", member).values()
+    return cast("list[object]", member) if isinstance(member, list) else ()

@@ -7,6 +7,7 @@ Must never reserve anything: whoever has not shown a key leaves no trace. Pure b
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Final, cast
 
 from turnkeeper.acs import (
@@ -73,11 +74,7 @@ class Call:
     key: SessionKey
     spec: HookSpec | None
     params_hash: str
-
-    @property
-    def received_at_ms(self) -> int:
-        """When the request came in, in milliseconds since 1970."""
-        return epoch_ms(self.received)
+    received_at_ms: int
 
     @property
     def reference(self) -> str | None:
@@ -130,6 +127,7 @@ def checked_payload(request: RequestEnvelope) -> Mapping[str, object]:
     return payload
 
 
+@cache
 def payload_schema(schema: str, *, strict: bool) -> str:
     """The schema that a payload has to obey: its strict variant, where it has one, in a session that is `strict`."""
     variant = f"{schema}.{PROVENANCE_PROFILE}"
@@ -149,7 +147,7 @@ def read_call(body: bytes, door: Door, received: datetime, limits: JsonLimits) -
         error = AcsError(AcsErrorCode.SIGNATURE_INVALID, rejected.error_code, rejected.message)
         raise CallRefused(error, envelope.id) from rejected
     key = match.session_key
-    return Call(body, door, received, envelope, key, _spec(envelope, key), match.params_hash)
+    return Call(body, door, received, envelope, key, _spec(envelope, key), match.params_hash, epoch_ms(received))
 
 
 def _json(body: bytes, limits: JsonLimits) -> JsonValue:

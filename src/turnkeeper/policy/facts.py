@@ -6,6 +6,7 @@ or verify itself under a name that says otherwise: counts come from the session,
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, cast
 
 from turnkeeper.acs import hook_name
@@ -88,12 +89,12 @@ class ApprovalFacts:
     scope: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facts:
     """One step and what stands around it. `environment` is empty where the client names none.
 
     `called` is the tool call inside a wrapped message, in the members of a toolCallRequest; `tool` and `args` are read
-    from it where there is one.
+    from it where there is one. Without slots, so that what several rules of a policy ask for is worked out once.
     """
 
     method: str
@@ -113,7 +114,7 @@ class Facts:
         """The hook's short name, as rules name it."""
         return hook_name(self.method)
 
-    @property
+    @cached_property
     def intent_match(self) -> IntentMatch:
         """How a tool call stands to the session's intent; any other step is not covered."""
         is_call = self.called is not None or self.hook == "toolCallRequest"
@@ -130,7 +131,7 @@ class Facts:
             "step": {"method": self.method, "hook": self.hook, "id": self.step_id},
             "payload": self.payload,
             "tool": {"name": self.tool_name or "", "provider": _text(self.call.get("tool"), "provider") or ""},
-            "args": self._argument_values(),
+            "args": self.arguments,
             "turn": _members(self.turn),
             "session": _members(self.session),
             "agent": {"id": self.agent_id},
@@ -143,6 +144,18 @@ class Facts:
             },
             "intent": self._intent_members(),
             "approval": _members(self.approval),
+        }
+
+    @cached_property
+    def arguments(self) -> dict[str, object]:
+        """The values of a tool call's arguments by their names; what is no argument of the standard's is left out."""
+        given = self.call.get("arguments")
+        if not isinstance(given, dict):
+            return {}
+        return {
+            name: cast("dict[str, object]", argument).get("value")
+            for name, argument in cast("dict[str, object]", given).items()
+            if isinstance(argument, dict)
         }
 
     @property
@@ -161,17 +174,6 @@ class Facts:
             "covers_tool": match.covers_tool,
             "unclear": match.unclear,
             "resources": list(match.resources),
-        }
-
-    def _argument_values(self) -> dict[str, object]:
-        arguments = self.call.get("arguments")
-        if not isinstance(arguments, dict):
-            return {}
-        given = cast("dict[str, object]", arguments)
-        return {
-            name: cast("dict[str, object]", argument).get("value")
-            for name, argument in given.items()
-            if isinstance(argument, dict)
         }
 
 

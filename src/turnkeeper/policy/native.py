@@ -225,7 +225,7 @@ class _Reader:
         self._expect(".")
         name = self._name()
         if root == "args":
-            return lambda facts: _argument(facts, name)
+            return lambda facts: facts.arguments.get(name, _MISSING)
         if root == "payload":
             return lambda facts: facts.payload.get(name, _MISSING)
         raise _Unsupported
@@ -375,12 +375,6 @@ def _tested(term: _Term, test: Callable[[str, str], bool], wanted: tuple[str, ..
 
 def _constant(value: object) -> _Term:
     return _Term(type(value).__name__, lambda _: value, value)
-
-
-def _argument(facts: Facts, name: str) -> object:
-    arguments = facts.call.get("arguments")
-    argument = cast("dict[str, object]", arguments).get(name) if isinstance(arguments, dict) else None
-    return cast("dict[str, object]", argument).get("value") if isinstance(argument, dict) else _MISSING
 
 
 def _counted(name: str, part: TurnFacts | SessionFacts | ApprovalFacts) -> dict[str, _Term]:
