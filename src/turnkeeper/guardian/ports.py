@@ -263,6 +263,28 @@ class ExportRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """One recorded request with everything that is kept of it; an entry that is no request's has empty digests."""
+
+    recorded: int
+    kind: str
+    method: str
+    request_id: str
+    door: str
+    turn_id: str | None
+    received_at_ms: int
+    decision: str | None
+    error_code: int | None
+    chain_hash: str | None
+    entry: bytes | None
+    request: bytes | None
+    response: bytes | None
+    request_digest: bytes
+    response_digest: bytes
+    decision_log: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivedSession:
     """What the store still says of a session whose record is in an archive file."""
 

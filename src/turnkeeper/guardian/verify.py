@@ -18,12 +18,25 @@ MAX_SESSIONS_IN_FILE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedAudit:
+    """A session that left for an archive. `verified` says that the archive was there to be read."""
+
+    session_id: str
+    head: str | None
+    entries: int
+    archive_file: str
+    archive_sha256: str
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """What was found. `omitted` counts what came above `MAX_FINDINGS` breaks and as many notices."""
 
     findings: tuple[AuditFinding, ...]
     sessions: tuple[SessionAudit, ...]
     omitted: int = 0
+    archived: tuple[ArchivedAudit, ...] = ()
 
     @property
     def intact(self) -> bool:
@@ -36,7 +49,7 @@ class VerifyReport:
         return {session.session_id: session.head for session in self.sessions}
 
 
-class _Findings:
+class Findings:
     """A bounded list of findings; notices never push a break out."""
 
     def __init__(self) -> None:
@@ -45,6 +58,7 @@ class _Findings:
         self._room = {Severity.BREAK: MAX_FINDINGS, Severity.NOTICE: MAX_FINDINGS}
 
     def report(self, found: AuditFinding) -> None:
+        """Keeps a finding, or counts it."""
         if self._room[found.severity] == 0:
             self.omitted += 1
             return
@@ -65,12 +79,12 @@ def verify_rows(
     `witnessed_heads` are heads that somebody else saw: each must occur, so that a cut tail shows. `platform_counts`
     are what the turn side states of each turn, compared with the last window of that turn.
     """
-    findings = _Findings()
+    findings = Findings()
     auditor = SessionAuditor(session_id, keyring, findings.report, witnessed_heads)
     for row in rows:
         auditor.take(row)
     session = auditor.close()
-    _compare_counts(session, platform_counts or {}, findings)
+    compare_counts(session, platform_counts or {}, findings)
     return VerifyReport(tuple(findings.kept), (session,), findings.omitted)
 
 
@@ -103,7 +117,7 @@ def verify_export(
 
     `witnessed_heads` are by session id; a session that is named there and missing from the file is a finding.
     """
-    findings = _Findings()
+    findings = Findings()
     witnessed = witnessed_heads or {}
     auditors: dict[str, SessionAuditor] = {}
     last: str | None = None
@@ -137,7 +151,10 @@ def _session_of(row: AuditRow) -> str | None:
     return session_id if isinstance(session_id, str) else None
 
 
-def _compare_counts(session: SessionAudit, stated: PlatformCounts, findings: _Findings) -> None:
+def compare_counts(session: SessionAudit, stated: PlatformCounts, findings: Findings) -> None:
+    """Compares what the turn side states of each turn with the chain; not where requests were erased."""
+    if session.erased:
+        return
     last = {turn.turn_id: turn for turn in session.turns if turn.outcome is not None}
     for turn_id, (steps, tool_calls) in stated.items():
         turn = last.get(turn_id)

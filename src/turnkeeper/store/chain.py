@@ -10,6 +10,7 @@ would go on writing into what nobody will find again.
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,7 +25,8 @@ from turnkeeper.guardian.ports import (
 from turnkeeper.store import chain_rows as rows
 from turnkeeper.store import chain_sql as sql
 from turnkeeper.store.chain_queries import Fetch, find_approval, find_used, load_session
-from turnkeeper.store.chain_schema import migrate
+from turnkeeper.store.chain_schema import migrate, schema_version
+from turnkeeper.store.file_hold import FileHold
 
 BUSY_TIMEOUT_MS: Final = 2_000
 """How long another process may hold the file; then steps are denied, within the time a client waits for an answer."""
@@ -42,11 +44,16 @@ class SqliteGuardianStore:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._hold = FileHold(path)
 
     def open(self) -> None:
-        """Creates or migrates the file, readable by its owner alone. Raises `StoreFailed`, `SchemaTooNew`."""
+        """Creates or migrates the file, readable by its owner alone, and holds it until `close`.
+
+        Raises `StoreFailed`, `StoreInUse` where another Guardian has it, `SchemaTooNew`.
+        """
         try:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._hold.take()
+            _create(self._path)
             self._file = _identity(self._path)
             self._writer = _connect(self._path)
             migrate(self._writer)
@@ -64,6 +71,7 @@ class SqliteGuardianStore:
             if connection is not None:
                 connection.close()
         self._reader = self._writer = self._file = None
+        self._hold.let_go()
 
     def commit(self, batch: Sequence[Record]) -> None:
         """Makes the batch durable in one transaction. Raises `StoreFailed` and then has written nothing of it.
@@ -122,6 +130,26 @@ class SqliteGuardianStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+
+
+def migrate_file(path: Path) -> int:
+    """Makes the file or brings it up to date, beside a Guardian or without one; its version.
+
+    Raises `StoreFailed`, `SchemaTooNew`.
+    """
+    try:
+        _create(path)
+        with closing(_connect(path)) as connection:
+            migrate(connection)
+            return schema_version(connection)
+    except (sqlite3.Error, OSError) as error:
+        raise StoreFailed(f"the Guardian's store {path} cannot be migrated: {error}") from error
+
+
+def _create(path: Path) -> None:
+    # INVARIANT: a file that is there is not opened here: closing it would end SQLite's locks of this process on it.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _identity(path: Path) -> tuple[int, int]:
