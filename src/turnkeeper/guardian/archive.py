@@ -17,13 +17,18 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.decisions import decision_record, sealed
 from turnkeeper.guardian.export import AuditRow
-from turnkeeper.guardian.ports import RecordedStep, SessionProgress, SessionTerms, StoredFinding, TurnSummary
+from turnkeeper.guardian.ports import (
+    MAX_ARCHIVE_LINE_BYTES,
+    RecordedStep,
+    SessionProgress,
+    SessionTerms,
+    StoredFinding,
+    TurnSummary,
+)
 from turnkeeper.guardian.views import approval_view, finding_view, render_ms, turn_view
 
 SCHEMA_VERSION: Final = 1
-MAX_LINE_BYTES: Final = 32 * 1024 * 1024
-"""Two bodies of a megabyte fit, however much of them has to be escaped."""
-ARCHIVE_LIMITS: Final = JsonLimits(max_bytes=MAX_LINE_BYTES, max_depth=68)
+ARCHIVE_LIMITS: Final = JsonLimits(max_bytes=MAX_ARCHIVE_LINE_BYTES, max_depth=68)
 
 HEADER: Final = "guardian.archive"
 RECORD: Final = "guardian.record"

@@ -18,6 +18,8 @@ from turnkeeper.guardian.windows import TurnWindow
 DETERMINISTIC: Final = "deterministic"
 PROVENANCE_PROFILE: Final = "acs-provenance"
 MAX_TURN_SUMMARY_CHARACTERS: Final = 4_096
+MAX_ARCHIVE_LINE_BYTES: Final = 32 * 1024 * 1024
+"""Two bodies of a megabyte fit, however much of them has to be escaped."""
 
 
 class StoreFailed(TurnkeeperError):
@@ -329,6 +331,23 @@ class TurnSummary:
     denials: int = 0
     deferrals: int = 0
     summary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WithContent:
+    """A session of which something may be erased; `erased` numbers the last row that has been."""
+
+    session_id: str
+    key_id: str
+    erased: int
+
+
+@dataclass(frozen=True, slots=True)
+class Archivable:
+    """A closed session as it stands now."""
+
+    terms: SessionTerms
+    progress: SessionProgress
 
 
 @dataclass(frozen=True, slots=True)

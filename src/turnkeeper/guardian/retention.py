@@ -18,12 +18,12 @@ from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.archive import ArchiveMalformed, ArchiveParts, archive_lines
 from turnkeeper.guardian.decisions import decision_record
 from turnkeeper.guardian.ports import (
+    Archivable,
     ArchivedSession,
     RecordedStep,
-    SessionProgress,
-    SessionTerms,
     StoredFinding,
     TurnSummary,
+    WithContent,
 )
 
 STEPS_PER_TRANSACTION: Final = 64
@@ -33,23 +33,6 @@ MAX_PROBLEMS: Final = 20
 ARCHIVE_SUFFIX: Final = ".acs.jsonl"
 
 _PLAIN = re.compile(r"[0-9A-Za-z-]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class WithContent:
-    """A session of which something may be erased; `erased` numbers the last row that has been."""
-
-    session_id: str
-    key_id: str
-    erased: int
-
-
-@dataclass(frozen=True, slots=True)
-class Archivable:
-    """A closed session as it stands now."""
-
-    terms: SessionTerms
-    progress: SessionProgress
 
 
 class RetentionStore(Protocol):

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-from turnkeeper.guardian.archive import MAX_LINE_BYTES
-from turnkeeper.guardian.ports import StoreFailed
+from turnkeeper.guardian.ports import MAX_ARCHIVE_LINE_BYTES, StoreFailed
 
 FOLDER_MODE: Final = 0o700
 
@@ -51,7 +50,7 @@ class FolderArchives:
 def lines_of(path: Path) -> Iterator[bytes]:
     """The lines of a file, none longer than an archive's may be and one byte. Raises `OSError`."""
     with path.open("rb") as stream:
-        yield from iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")
+        yield from iter(lambda: stream.readline(MAX_ARCHIVE_LINE_BYTES + 1), b"")
 
 
 def _written(stream: IO[bytes], lines: Iterable[bytes]) -> str:

@@ -13,14 +13,15 @@ from typing import Any, Final, Protocol
 
 from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.ports import (
+    Archivable,
     ArchivedSession,
     FindingRecord,
     RecordedStep,
     StoredFinding,
     StoreFailed,
     TurnSummary,
+    WithContent,
 )
-from turnkeeper.guardian.retention import Archivable, WithContent
 from turnkeeper.store.approvals import APPROVAL_COLUMNS, approval_of
 from turnkeeper.store.chain_rows import progress_of, terms_of
 from turnkeeper.store.chain_schema import SCHEMA_VERSION, check_version, schema_version
