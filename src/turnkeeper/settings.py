@@ -18,7 +18,9 @@ from pydantic.fields import FieldInfo
 PROVIDER_PLACEHOLDER: Final = "NAME"
 NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"))
 """Where branches stand under names of the operator's own."""
-PATH_SETTINGS: Final = frozenset({("data_dir",), ("guardian", "secret_file"), ("guardian", "policy")})
+PATH_SETTINGS: Final = frozenset(
+    {("data_dir",), ("guardian", "secret_file"), ("guardian", "policy"), ("guardian", "retention", "archive_dir")}
+)
 
 Kibibyte: Final = 1024
 Mebibyte: Final = 1024 * Kibibyte
@@ -93,6 +95,24 @@ class ClientSettings(Branch):
 ClientName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 
+class RetentionSettings(Branch):
+    """What the Guardian's record loses with time. Hashes, entries, decisions and heads stay; unset, everything does."""
+
+    erase_content_after_hours: Count | None = Field(
+        default=None, description="Age at which the bodies of requests and answers are erased. Unset: never."
+    )
+    archive_after_hours: Count | None = Field(
+        default=None,
+        description="Time after the last record of a closed session at which it leaves for an archive. Unset: never.",
+    )
+    archive_dir: Path | None = Field(
+        default=None, description="Folder of archives. Unset: `guardian/archives` in the data dir."
+    )
+    interval_ms: Count = Field(default=3_600_000, description="Time between two runs.")
+    max_steps_per_run: Count = Field(default=10_000, description="Steps that one run may erase.")
+    max_sessions_per_run: Count = Field(default=100, description="Sessions that one run may archive.")
+
+
 class GuardianSettings(Branch):
     """The Guardian that is asked before every step: the one in this process, or another by URL."""
 
@@ -116,6 +136,7 @@ class GuardianSettings(Branch):
         default=3, description="Deferrals that a session may have; the next is denied (`deferral_bound_exceeded`)."
     )
     max_batch_requests: Count = Field(default=64, description="Requests that one batch may hold.")
+    retention: RetentionSettings = RetentionSettings()
     clients: dict[ClientName, ClientSettings] = Field(
         default_factory=dict[str, ClientSettings], description="Clients of our Guardian that cannot do everything."
     )

@@ -22,6 +22,7 @@ import uvicorn
 
 from turnkeeper import __version__
 from turnkeeper.acs.framing import FrameBroken
+from turnkeeper.cli import retention
 from turnkeeper.cli.exits import Exit, UsageRefused
 from turnkeeper.cli.export import acs_session_id
 from turnkeeper.cli.listening import Stopping, bound_socket, shown_address, uvicorn_config
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
     group.command()(sessions)
     group.command()(turns)
     group.command()(findings)
+    retention.register(group)
     keys = typer.Typer(help="Make, list and revoke keys of the Guardian's HTTP API.", no_args_is_help=True)
     keys.callback()(_nothing)
     keys.command("create")(create_key)

@@ -131,15 +131,20 @@ class Retention:
         keyring: Callable[[], Keyring],
         rules: RetentionRules,
         *,
-        forget: Callable[[str], None] = lambda _: None,
+        forget: Callable[[str], None] | None = None,
+        is_stopping: Callable[[], bool] | None = None,
     ) -> None:
-        """`keyring` has the keys that sessions were signed with, revoked ones too; `forget` tells a Guardian that runs
-        over the same store to drop what it remembers of a session."""
+        """Takes what it works on.
+
+        `keyring` has the keys that sessions were signed with, revoked ones too. `forget` tells a Guardian that runs
+        over the same store to drop what it remembers of a session. `is_stopping` ends a run early.
+        """
         self._store = store
         self._archives = archives
         self._keyring = keyring
         self._rules = rules
-        self._forget = forget
+        self._forget = forget or _nothing
+        self._is_stopping = is_stopping or _never
 
     def erase(self, now_ms: int) -> RetentionReport:
         """Erases content that is old enough. Raises `StoreFailed`."""
@@ -148,6 +153,7 @@ class Retention:
             keyring, before_ms = self._keyring(), now_ms - self._rules.erase_content_after_ms
             for session in self._with_content(before_ms):
                 self._erase_session(run, session, keyring, before_ms)
+                run.more = run.more or self._is_stopping()
                 if run.more:
                     break
         return run.report()
@@ -160,7 +166,7 @@ class Retention:
         if self._rules.archive_after_ms is not None:
             keyring, before_ms = self._keyring(), now_ms - self._rules.archive_after_ms
             for closed in self._closed_sessions(before_ms):
-                if len(run.archived) >= self._rules.max_sessions_per_run:
+                if len(run.archived) >= self._rules.max_sessions_per_run or self._is_stopping():
                     run.more = True
                     break
                 self._archive_session(run, closed, keyring, now_ms)
@@ -202,7 +208,7 @@ class Retention:
         parts = ArchiveParts(
             terms,
             closed.progress,
-            self._all_steps(session_id, closed.progress.recorded),
+            steps_of(self._store, session_id, closed.progress.recorded),
             self._store.turns(session_id),
             self._store.session_findings(session_id),
             self._store.session_approvals(session_id),
@@ -221,18 +227,17 @@ class Retention:
         run.archived.append(session_id)
         self._remove(session_id)
 
-    def _all_steps(self, session_id: str, recorded: int) -> Iterator[RecordedStep]:
-        after = 0
-        while after < recorded:
-            page = self._store.steps(session_id, after=after, limit=min(STEPS_PER_TRANSACTION, recorded - after))
-            if not page:
-                return
-            yield from page
-            after = page[-1].recorded
-
     def _remove(self, session_id: str) -> None:
         while self._store.remove_rows(session_id, ROWS_PER_TRANSACTION):
             pass
+
+
+def _nothing(_: str) -> None:
+    return
+
+
+def _never() -> bool:
+    return False
 
 
 def _record(step: RecordedStep, key: SessionKey) -> bytes | None:
@@ -255,6 +260,17 @@ def _archived(closed: Archivable, name: str, digest: str, now_ms: int) -> Archiv
         archive_file=name,
         archive_sha256=digest,
     )
+
+
+def steps_of(store: RetentionStore, session_id: str, recorded: int) -> Iterator[RecordedStep]:
+    """What a session recorded up to that number, in order. Raises `StoreFailed`."""
+    after = 0
+    while after < recorded:
+        page = store.steps(session_id, after=after, limit=min(STEPS_PER_TRANSACTION, recorded - after))
+        if not page:
+            return
+        yield from page
+        after = page[-1].recorded
 
 
 def archive_name(session_id: str) -> str:

@@ -31,6 +31,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keys, platform_keyring
 from turnkeeper.wiring.policies import parse_policy, read_policy, served_engine
+from turnkeeper.wiring.retention import retaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ async def start_guardian(
     )
     await guardian.start()
     stack.push_async_callback(guardian.stop)
+    await stack.enter_async_context(retaining(base, guardian))
     return guardian
 
 
