@@ -208,10 +208,9 @@ def compose_decisions(said: Sequence[tuple[str, Decision]], *, approved: bool = 
     leading = [decision for _, decision in effective if decision.disposition is strictest]
     references = tuple(dict.fromkeys(found for _, decision in effective for found in decision.policy_references))
     codes = tuple(dict.fromkeys(code for decision in leading for code in decision.reason_codes))
-    details = [decision.modifications or decision.ask_details or decision.defer_details or {} for decision in leading]
     composed = with_details(
         strictest,
-        details,
+        [_details(decision) for decision in leading],
         reasoning=quote(decision.reasoning for decision in leading) or None,
         reason_codes=codes,
         references=references,
@@ -226,6 +225,16 @@ def compose_decisions(said: Sequence[tuple[str, Decision]], *, approved: bool = 
 def unanswered(reference: PolicyReference, *codes: str) -> Decision:
     """The word of an engine that gave none; `codes` say why."""
     return Decision(Disposition.DENY, _NO_ANSWER, (EVALUATION_FAILED, *codes), (reference,))
+
+
+def _details(decision: Decision) -> Mapping[str, object]:
+    """What the disposition carries; a question may stand beside a change that is to be made once it is answered."""
+    by_disposition = {
+        Disposition.MODIFY: decision.modifications,
+        Disposition.ASK: decision.ask_details,
+        Disposition.DEFER: decision.defer_details,
+    }
+    return by_disposition.get(decision.disposition) or {}
 
 
 def _data(decision: Decision) -> dict[str, object]:

@@ -6,7 +6,7 @@ from typing import Final
 from turnkeeper.policy.document import mapping, rejected, texts, whole_number
 
 MAX_DEADLINE_MS: Final = 10_000
-DEFAULT_DEADLINE_MS: Final = 100
+DEFAULT_DEADLINE_MS: Final = 500
 
 _KEYS = frozenset({"hooks", "deadline_ms"})
 

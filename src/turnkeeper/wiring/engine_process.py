@@ -11,7 +11,7 @@ import itertools
 import resource
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
@@ -57,15 +57,17 @@ class EngineProcess:
         *,
         deadline_ms: int,
         memory_bytes: int = MEMORY_BYTES,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`opening` is the first line in. A question waits at most `deadline_ms` for its turn, and then for its answer.
 
-        The memory limit holds on Linux alone.
+        The memory limit holds on Linux alone; `sleep` is given the seconds between two starts.
         """
         self._command = tuple(command)
         self._opening = orjson.dumps(dict(opening)) + b"\n"
         self._deadline_ms = deadline_ms
         self._memory_bytes = memory_bytes
+        self._sleep = sleep
         self._process: Process | None = None
         self._ready = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -164,7 +166,7 @@ class EngineProcess:
         while True:
             pause_ms = min(FIRST_PAUSE_MS << min(self._failures, _MAX_DOUBLINGS), LONGEST_PAUSE_MS)
             self._failures += 1
-            await asyncio.sleep(pause_ms / 1000)
+            await self._sleep(pause_ms / 1000)
             try:
                 return await self._launch()
             except (PolicyRejected, EngineUnavailable) as error:
