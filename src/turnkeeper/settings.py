@@ -2,7 +2,7 @@
 
 Frozen, checked as a whole, closed to names it does not know. Where values come from is `config`'s business. Keys do
 not stand in the tree, only the names of the variables and files that hold them; what may hold a password
-(`store.url`) has a type that prints as stars.
+(`store.url`, `guardian.database_url`) has a type that prints as stars.
 """
 
 import json
@@ -126,6 +126,11 @@ class GuardianSettings(Branch):
     policy: Path | None = Field(
         default=None, description="Rule file (YAML) of our own Guardian. Unset: the shipped rules."
     )
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="Where our own Guardian keeps its record: `sqlite:////path` or `postgresql://...`."
+        " Unset: SQLite in the data dir.",
+    )
     decision_timeout_ms: Count = Field(default=5_000, description="How long one decision may take.")
     on_decision_failure: Literal["deny", "proceed"] = Field(
         default="deny",
@@ -147,6 +152,8 @@ class GuardianSettings(Branch):
             raise ValueError("guardian.url needs guardian.secret_file: every envelope is signed")
         if self.url is not None and self.policy is not None:
             raise ValueError("guardian.policy has no effect with guardian.url: that Guardian has rules of its own")
+        if self.url is not None and self.database_url is not None:
+            raise ValueError("guardian.database_url has no effect with guardian.url: that Guardian keeps its own record")
         return self
 
 

@@ -23,10 +23,11 @@ from turnkeeper.datadir import DataDir
 from turnkeeper.guardian.auditing import AuditFinding, Severity
 from turnkeeper.guardian.ports import SessionSummary
 from turnkeeper.guardian.verify import VerifyReport, verify_export, verify_stored
-from turnkeeper.store.chain_reader import SqliteChainReader
+from turnkeeper.store.chain_reads import ChainReads
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL, stored_keyring
 from turnkeeper.wiring.platform import open_store
+from turnkeeper.wiring.record import require_record
 from turnkeeper.wiring.witness import Witness, witnesses
 
 PAGE_SESSIONS: Final = 100
@@ -88,12 +89,12 @@ def _verify_file(file: Path, secret_file: Path | None, labels: Sequence[str]) ->
 async def verify_data_dir(configuration: Configuration, session: str | None) -> VerifyReport:
     """The audit of every session of a data dir, or of one. Raises `UsageRefused`, `DataDirUnusable`."""
     folder = DataDir(configuration.settings.data_dir)
-    folder.require()
+    record = require_record(configuration.settings, folder)
     seen = await _witnesses(configuration, folder)
     with ExitStack() as stack:
         summaries: Iterator[SessionSummary] = iter(())
-        if folder.guardian_database.is_file():
-            reader = stack.enter_context(SqliteChainReader(folder.guardian_database))
+        if record.is_there():
+            reader = stack.enter_context(record.reader())
             summaries = _sessions(reader)
             keyring = _keyring(configuration, folder)
             wanted = None if session is None else acs_session_id(session)
@@ -128,14 +129,14 @@ async def _witnesses(configuration: Configuration, folder: DataDir) -> dict[str,
 
 
 def _verify_one(
-    reader: SqliteChainReader, summary: SessionSummary, keyring: Keyring, witness: Witness | None
+    reader: ChainReads, summary: SessionSummary, keyring: Keyring, witness: Witness | None
 ) -> VerifyReport:
     heads = frozenset[str]() if witness is None or witness.head is None else frozenset({witness.head})
     counts = {} if witness is None else witness.counts
     return verify_stored(reader, summary, keyring, witnessed_heads=heads, platform_counts=counts)
 
 
-def _sessions(reader: SqliteChainReader) -> Iterator[SessionSummary]:
+def _sessions(reader: ChainReads) -> Iterator[SessionSummary]:
     after = ""
     while page := reader.sessions(after=after, limit=PAGE_SESSIONS):
         yield from page

@@ -20,8 +20,6 @@ from turnkeeper.policy.hosted import EngineUnavailable
 from turnkeeper.policy.rules import PolicyRejected, RuleSet
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.settings import ClientSettings
-from turnkeeper.store.chain import SqliteGuardianStore
-from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
 from turnkeeper.turns.links import HttpGuardianLink
@@ -64,7 +62,7 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
         key_id=PLATFORM_LABEL,
         acs=guardian_app(guardian, door, max_body_bytes=base.settings.server.max_body_bytes),
         name=f"in process, rules {engine.reference.policy_id}",
-        admin=admin_app(SqliteGuardianDesk(base.folder.guardian_database), base.clock),
+        admin=admin_app(guardian_record(base.settings, base.folder).desk(), base.clock),
     )
 
 
@@ -89,7 +87,7 @@ async def start_guardian(
     """A Guardian of the settings over the data dir, stopped with the stack. Raises `StoreFailed`."""
     chosen = base.settings.guardian
     guardian = Guardian(
-        store=SqliteGuardianStore(base.folder.guardian_database),
+        store=guardian_record(base.settings, base.folder).store(),
         engine=engine,
         clock=base.clock,
         settings=PipelineSettings(
