@@ -29,6 +29,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keys, platform_keyring
 from turnkeeper.wiring.policies import parse_policy, read_policy, served_engine
+from turnkeeper.wiring.record import guardian_record
 from turnkeeper.wiring.retention import retaining
 
 
