@@ -124,13 +124,11 @@ def _keyring(configuration: Configuration, folder: DataDir) -> Keyring:
 async def _witnesses(configuration: Configuration, folder: DataDir) -> dict[str, Witness]:
     if configuration.settings.store.url is None and not folder.turn_database.is_file():
         return {}
-    async with open_store(Base(configuration, folder)) as store:
+    async with open_store(Base(configuration, folder), read_only=True) as store:
         return {witness.acs_session_id: witness async for witness in witnesses(store)}
 
 
-def _verify_one(
-    reader: ChainReads, summary: SessionSummary, keyring: Keyring, witness: Witness | None
-) -> VerifyReport:
+def _verify_one(reader: ChainReads, summary: SessionSummary, keyring: Keyring, witness: Witness | None) -> VerifyReport:
     heads = frozenset[str]() if witness is None or witness.head is None else frozenset({witness.head})
     counts = {} if witness is None else witness.counts
     return verify_stored(reader, summary, keyring, witnessed_heads=heads, platform_counts=counts)

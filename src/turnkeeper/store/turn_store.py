@@ -15,7 +15,7 @@ from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
 from turnkeeper.store import agents, events, leases, ledger, loading, sessions, steps, turns, tx
-from turnkeeper.store.admin import prepare
+from turnkeeper.store.admin import check, prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
@@ -70,16 +70,24 @@ class SqlTurnStore(TurnStore):
 
     @classmethod
     async def open(
-        cls, url: str, *, clock: Clock, ids: IdSource, wakeups: Wakeups, limits: StoreLimits | None = None
+        cls,
+        url: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        wakeups: Wakeups,
+        limits: StoreLimits | None = None,
+        read_only: bool = False,
     ) -> "SqlTurnStore":
         """The store behind `sqlite:////path` or `postgresql+psycopg://…`, its tables up to date.
 
-        Raises `StoreUrlInvalid`, `SchemaOutdated`, `StoreUnavailable`.
+        With `read_only` nothing is made and nothing migrated. Raises `StoreUrlInvalid`, `SchemaOutdated`,
+        `StoreUnavailable`.
         """
-        engines = open_engines(url)
+        engines = open_engines(url, read_only=read_only)
         database = Database(engines)
         try:
-            await database.prepare(lambda: prepare(engines))
+            await database.prepare(lambda: check(engines) if read_only else prepare(engines))
         except BaseException:
             await database.close()
             raise

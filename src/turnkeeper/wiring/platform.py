@@ -91,7 +91,7 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
 
 
 @asynccontextmanager
-async def open_store(base: Base) -> AsyncGenerator[SqlTurnStore, None]:
+async def open_store(base: Base, *, read_only: bool = False) -> AsyncGenerator[SqlTurnStore, None]:
     """The turn store alone, as `keys`, `verify` and `doctor` need it; works beside a running server."""
     # The store uses its ids from threads, so nobody else may use the same source.
     store = await SqlTurnStore.open(
@@ -102,6 +102,7 @@ async def open_store(base: Base) -> AsyncGenerator[SqlTurnStore, None]:
         limits=StoreLimits(
             queue_depth=base.settings.limits.queue_depth, cancel_grace_ms=base.settings.worker.cancel_grace_ms
         ),
+        read_only=read_only,
     )
     try:
         yield store
