@@ -153,7 +153,7 @@ class GuardianSettings(Branch):
         if self.url is not None and self.policy is not None:
             raise ValueError("guardian.policy has no effect with guardian.url: that Guardian has rules of its own")
         if self.url is not None and self.database_url is not None:
-            raise ValueError("guardian.database_url has no effect with guardian.url: that Guardian keeps its own record")
+            raise ValueError("guardian.database_url has no effect with guardian.url: the record is that Guardian's")
         return self
 
 

@@ -39,7 +39,7 @@ from turnkeeper.guardian.views import finding_view, key_view, session_view, turn
 from turnkeeper.ids import RandomIds
 from turnkeeper.logs import setup_logging
 from turnkeeper.store.guardian_desk import GuardianDesk
-from turnkeeper.wiring.record import guardian_record
+from turnkeeper.wiring.record import guardian_record, require_begun
 from turnkeeper.wiring.standalone import StandaloneGuardian, open_standalone
 
 PAGE: Final = 100
@@ -273,13 +273,11 @@ def open_desk(config: Path | None, data_dir: Path | None, *, make: bool = False)
     """What the Guardian of a data dir has recorded; with `make` also of one that never ran."""
     settings = load(config, data_dir).settings
     folder = DataDir(settings.data_dir)
+    if not make:
+        return require_begun(settings, folder).desk()
+    folder.prepare()
     record = guardian_record(settings, folder)
-    if make:
-        folder.prepare()
-        record.migrate()
-    elif not record.is_there():
-        where = folder.root if settings.guardian.database_url is None else "the database of guardian.database_url"
-        raise UsageRefused(f"no Guardian has run on {where}")
+    record.migrate()
     return record.desk()
 
 

@@ -19,8 +19,7 @@ from turnkeeper.guardian.decisions import log_lines
 from turnkeeper.guardian.ports import ArchivedSession
 from turnkeeper.guardian.retention import MAX_PROBLEMS, RetentionReport, steps_of
 from turnkeeper.guardian.views import render_ms
-from turnkeeper.store.chain_reader import SqliteChainReader
-from turnkeeper.store.retention import SqliteRetention
+from turnkeeper.wiring.record import guardian_record, require_begun
 from turnkeeper.wiring.retention import HOUR_MS, make_retention, recorded_keys, retention_rules
 
 AfterHours = Annotated[
@@ -49,7 +48,7 @@ def retain(
         rules = replace(rules, erase_content_after_ms=after_hours * HOUR_MS)
     if rules.erase_content_after_ms is None:
         raise UsageRefused("nothing says how old", hint="Add --after-hours N, or set guardian.retention.")
-    retention = make_retention(configuration.settings.guardian, folder, rules)
+    retention = make_retention(configuration.settings, folder, rules)
     _tell(_until_done(retention.erase), json=json)
 
 
@@ -68,7 +67,7 @@ def archive(
         raise UsageRefused("nothing says how old", hint="Add --after-hours N, or set guardian.retention.")
     # A Guardian that runs may remember a session, and would deny a whole batch for one that is gone.
     with hold(folder, command="turnkeeper guardian archive", clock=SystemClock()):
-        report = _until_done(make_retention(configuration.settings.guardian, folder, rules).archive)
+        report = _until_done(make_retention(configuration.settings, folder, rules).archive)
     _tell(report, json=json)
 
 
@@ -80,8 +79,8 @@ def archived(
     json: AsJson = False,
 ) -> None:
     """List sessions that have left for an archive."""
-    _, folder = _load(config, data_dir)
-    with SqliteChainReader(folder.guardian_database) as reader:
+    configuration, folder = _load(config, data_dir)
+    with guardian_record(configuration.settings, folder).reader() as reader:
         rows = [archived_view(one) for one in reader.archived(limit=limit)]
     if json:
         typer.echo(orjson.dumps(rows))
@@ -98,15 +97,15 @@ def decisions(
 ) -> None:
     """Print a session's signed decision log: each decision and its entry, and no content."""
     configuration, folder = _load(config, data_dir)
-    session_id = acs_session_id(session)
-    with SqliteChainReader(folder.guardian_database) as reader:
+    session_id, record = acs_session_id(session), guardian_record(configuration.settings, folder)
+    with record.reader() as reader:
         found = reader.session(session_id)
     if found is None:
         raise UsageRefused(
             f"the Guardian has no session {session}", hint="An archive has the decisions of its session."
         )
     key = recorded_keys(configuration.settings.guardian, folder).session_key(found.key_id, session_id)
-    steps = steps_of(SqliteRetention(folder.guardian_database), session_id, found.progress.recorded)
+    steps = steps_of(record.retention(), session_id, found.progress.recorded)
     for line in log_lines(steps, key):
         sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
@@ -134,8 +133,7 @@ def archived_view(one: ArchivedSession) -> Mapping[str, object]:
 def _load(config: Path | None, data_dir: Path | None) -> tuple[Configuration, DataDir]:
     configuration = load(config, data_dir)
     folder = DataDir(configuration.settings.data_dir)
-    if not folder.guardian_database.is_file():
-        raise UsageRefused(f"no Guardian has run on {folder.root}")
+    require_begun(configuration.settings, folder)
     return configuration, folder
 
 

@@ -5,6 +5,7 @@ import psycopg
 from turnkeeper.store.chain_postgres import PostgresGuardianStore
 from turnkeeper.store.chain_postgres_desk import PostgresChainReader, PostgresGuardianDesk
 from turnkeeper.store.chain_postgres_link import connect, failure, libpq_url
+from turnkeeper.store.chain_postgres_retention import PostgresRetention
 from turnkeeper.store.chain_postgres_schema import POSTGRES_SCHEMA_VERSION, migrate_postgres, postgres_version
 
 
@@ -25,6 +26,10 @@ class PostgresGuardianDatabase:
     def desk(self) -> PostgresGuardianDesk:
         """For people beside it."""
         return PostgresGuardianDesk(self._url)
+
+    def retention(self) -> PostgresRetention:
+        """For what is erased and archived beside it."""
+        return PostgresRetention(self._url)
 
     def is_there(self) -> bool:
         """Whether the database has a Guardian's tables. Raises `StoreFailed`."""

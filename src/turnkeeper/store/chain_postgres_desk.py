@@ -23,7 +23,7 @@ class PostgresChainReader(ChainReads):
 
     def __init__(self, url: str) -> None:
         """Connects. Raises `StoreFailed`, `SchemaTooNew`, `GuardianUrlInvalid`."""
-        self._line = Line(partial(_connect, url, read_only=True))
+        self._line = Line(partial(connect_current, url, read_only=True))
         try:
             self._line.open()
         except psycopg.Error as error:
@@ -41,7 +41,7 @@ class PostgresGuardianDesk(GuardianDesk):
     """The desk over PostgreSQL, on one connection that is made when it is needed."""
 
     def __init__(self, url: str) -> None:
-        self._line = Line(partial(_connect, url, read_only=False))
+        self._line = Line(partial(connect_current, url, read_only=False))
 
     def close(self) -> None:
         """Closes the connection; the next call makes another."""
@@ -84,7 +84,8 @@ def _ask(line: Line, query: str, values: tuple[object, ...]) -> list[tuple[Any, 
         raise failure("the Guardian's store could not be read", error) from error
 
 
-def _connect(url: str, *, read_only: bool) -> Connection:
+def connect_current(url: str, *, read_only: bool) -> Connection:
+    """A connection to tables of this program's version. Raises `psycopg.Error`, `StoreFailed`, `SchemaTooNew`."""
     connection = connect(url, purpose="guardian desk", read_only=read_only)
     try:
         require_current(connection)

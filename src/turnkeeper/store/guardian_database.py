@@ -14,6 +14,7 @@ from turnkeeper.store.chain_reader import SqliteChainReader
 from turnkeeper.store.chain_reads import ChainReads
 from turnkeeper.store.guardian_desk import GuardianDesk, SqliteGuardianDesk
 from turnkeeper.store.guardian_refusals import GuardianUrlInvalid
+from turnkeeper.store.retention import SqliteRetention, SqlRetention
 
 _SQLITE: Final = "sqlite:///"
 _POSTGRES: Final = ("postgresql://", "postgresql+psycopg://")
@@ -32,6 +33,10 @@ class GuardianDatabase(Protocol):
 
     def desk(self) -> GuardianDesk:
         """For people beside it."""
+        ...
+
+    def retention(self) -> SqlRetention:
+        """For what is erased and archived beside it."""
         ...
 
     def is_there(self) -> bool:
@@ -60,6 +65,10 @@ class SqliteGuardianDatabase:
     def desk(self) -> GuardianDesk:
         """For people beside it."""
         return SqliteGuardianDesk(self._path)
+
+    def retention(self) -> SqlRetention:
+        """For what is erased and archived beside it."""
+        return SqliteRetention(self._path)
 
     def is_there(self) -> bool:
         """Whether there is such a file."""

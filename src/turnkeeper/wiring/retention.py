@@ -18,11 +18,11 @@ from turnkeeper.datadir import DataDir
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.retention import Retention, RetentionReport, RetentionRules
-from turnkeeper.settings import GuardianSettings, RetentionSettings
+from turnkeeper.settings import GuardianSettings, RetentionSettings, Settings
 from turnkeeper.store.archives import FolderArchives
-from turnkeeper.store.retention import SqliteRetention
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.keys import stored_keyring
+from turnkeeper.wiring.record import guardian_record
 
 HOUR_MS: Final = 3_600_000
 
@@ -40,7 +40,7 @@ def retention_rules(settings: RetentionSettings) -> RetentionRules:
 
 
 def make_retention(
-    settings: GuardianSettings,
+    settings: Settings,
     folder: DataDir,
     rules: RetentionRules,
     *,
@@ -49,9 +49,9 @@ def make_retention(
 ) -> Retention:
     """Retention over a data dir; `forget` belongs to the Guardian that runs on it."""
     return Retention(
-        SqliteRetention(folder.guardian_database),
-        archives_of(settings, folder),
-        lambda: recorded_keys(settings, folder),
+        guardian_record(settings, folder).retention(),
+        archives_of(settings.guardian, folder),
+        lambda: recorded_keys(settings.guardian, folder),
         rules,
         forget=forget,
         is_stopping=is_stopping,
@@ -80,7 +80,7 @@ async def retaining(base: Base, guardian: Guardian) -> AsyncGenerator[None, None
     stopped = threading.Event()
     loop = asyncio.get_running_loop()
     retention = make_retention(
-        base.settings.guardian,
+        base.settings,
         base.folder,
         rules,
         forget=lambda session_id: _told(loop, guardian, session_id),
