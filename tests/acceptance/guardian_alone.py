@@ -87,16 +87,18 @@ class GuardianAlone:
         """Starts it and waits until it answers."""
         self.spawn()
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while True:
-            try:
-                httpx.get(self.url, timeout=1, trust_env=False)
-            except httpx.TransportError:
-                assert self._process is not None
-                assert self._process.poll() is None, self.log()
-                assert time.monotonic() < deadline, self.log()
-                time.sleep(0.02)
-            else:
-                return
+        while not self._answers():
+            assert self._process is not None
+            assert self._process.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            httpx.get(self.url, timeout=1, trust_env=False)
+        except httpx.TransportError:
+            return False
+        return True
 
     def kill(self) -> None:
         """Ends it as a power failure would."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 
 import uvicorn
 
+from turnkeeper.cli.bounded_http import BoundedHttp
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.settings import ServerSettings
@@ -51,6 +52,7 @@ def uvicorn_config(server: ServerSettings, app: AsgiApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        http=BoundedHttp,
         ws="none",
         limit_concurrency=server.max_connections,
         timeout_graceful_shutdown=max(1, server.drain_ms // 1000),
