@@ -21,6 +21,7 @@ from turnkeeper.guardian import (
     subagents,
     windows,
 )
+from turnkeeper.policy import hosted
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "findings.md").read_text()
 MODULES = (
@@ -36,6 +37,7 @@ MODULES = (
     resubmissions,
     skills,
     subagents,
+    hosted,
 )
 # Values of the standard, which are no codes.
 _WORDS = {"agent_generated", "user_input", "human_approval", "intent_extension", "request_id_ref"}

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from tests.unit.policy.samples import facts, rule_ids, tool_call
@@ -15,8 +16,9 @@ from turnkeeper.policy.engines.cedar import HOST_MODULE
 from turnkeeper.policy.facts import Facts, TurnFacts
 from turnkeeper.policy.hosted import ComposedEngine, EngineUnavailable
 from turnkeeper.policy.hosted import decide as policy_says
+from turnkeeper.policy.reload import require_passing
 from turnkeeper.wiring.engine_process import EngineProcess, python_host
-from turnkeeper.wiring.policies import open_engine
+from turnkeeper.wiring.policies import load_policy, open_engine
 
 pytest.importorskip("cedarpy")
 
@@ -105,6 +107,17 @@ def test_policies_that_cannot_be_used_are_refused_at_the_start(cedar: str) -> No
 
     with pytest.raises(PolicyRejected):
         asyncio.run(main())
+
+
+def test_the_example_with_cedar_passes_its_own_tests() -> None:
+    example = load_policy(Path(__file__).parents[2] / "examples" / "cedar-policy")
+
+    async def main() -> None:
+        async with open_engine(example) as engine:
+            await require_passing(example, engine)
+
+    assert example.cases
+    asyncio.run(main())
 
 
 def link(deadline_ms: int = 10_000) -> EngineProcess:
