@@ -10,11 +10,11 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, cast
 
-from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize, written_once
+from turnkeeper.acs.canonical import CanonicalizationRejected, canonical_writer, canonicalize
 from turnkeeper.acs.keys import KeyUnknown, SessionKey
 from turnkeeper.acs.strictjson import is_object
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
@@ -24,7 +24,6 @@ OFFERED_ALGORITHMS: Final = (HMAC_SHA256,)
 
 _Place = Literal["params", "result", "error"]
 _MAC_BYTES = 32
-_LEVELS_ABOVE_MEMBERS = 2
 _BASE64_OF_MAC = re.compile(r"[A-Za-z0-9+/]{43}=")
 
 
@@ -95,10 +94,10 @@ def verify_request(document: object, keyring: KeySource) -> KeyMatch:
     except KeyUnknown as error:
         raise SignatureRejected("the signature names a key that is not configured", code="key_unknown") from error
     try:
-        # Two canonical forms are owed, with and without the signature; what both contain is looked through once.
-        params = written_once(params, levels_above=_LEVELS_ABOVE_MEMBERS)
-        _check_mac({**root, "params": params}, "params", claim, key)
-        return KeyMatch(claim.key_id, key, hashlib.sha256(canonicalize(params)).hexdigest())
+        # Two canonical forms are owed, of the document without its signature and of the params with it.
+        write = canonical_writer(root)
+        _check_mac(root, "params", claim, key, write)
+        return KeyMatch(claim.key_id, key, hashlib.sha256(write(params)).hexdigest())
     except CanonicalizationRejected as error:
         raise SignatureRejected(error.message, code="not_canonicalizable") from error
 
@@ -131,14 +130,22 @@ def _signed(document: Mapping[str, object], place: _Place, key: SessionKey) -> d
     return {**document, place: {**cast("Mapping[str, object]", members), "signature": signature}}
 
 
-def _mac(document: Mapping[str, object], place: _Place, key: SessionKey) -> bytes:
+def _mac(
+    document: Mapping[str, object], place: _Place, key: SessionKey, write: Callable[[object], bytes] = canonicalize
+) -> bytes:
     unsigned = dict(cast("Mapping[str, object]", document[place]))
     unsigned.pop("signature", None)
-    return hmac.digest(key.secret, canonicalize({**document, place: unsigned}), "sha256")
+    return hmac.digest(key.secret, write({**document, place: unsigned}), "sha256")
 
 
-def _check_mac(document: Mapping[str, object], place: _Place, claim: _Claim, key: SessionKey) -> None:
-    if not hmac.compare_digest(_mac(document, place, key), claim.mac):
+def _check_mac(
+    document: Mapping[str, object],
+    place: _Place,
+    claim: _Claim,
+    key: SessionKey,
+    write: Callable[[object], bytes] = canonicalize,
+) -> None:
+    if not hmac.compare_digest(_mac(document, place, key, write), claim.mac):
         raise SignatureRejected("the signature does not cover this envelope")
 
 
@@ -146,7 +153,7 @@ def _claim(members: Mapping[str, object]) -> _Claim:
     if "signature" not in members:
         raise SignatureRejected("the envelope is not signed", code="signature_missing")
     signature = _object(members["signature"])
-    algorithm, value, key_id = (signature.get(name) for name in ("algorithm", "value", "key_id"))
+    algorithm, value, key_id = signature.get("algorithm"), signature.get("value"), signature.get("key_id")
     if algorithm not in OFFERED_ALGORITHMS:
         raise SignatureRejected(
             f"the algorithm is not offered here; offered: {', '.join(OFFERED_ALGORITHMS)}",
