@@ -118,7 +118,9 @@ async def _demo(console: Console, text: str, config: Path | None, folder: DataDi
             first = await _act_one(stage, text)
             second = await _acts_with_scripted_steps(stage, scripted)
             await _show_events(stage, [*first, *second])
-    _show_turn_ends(console, guardian_record(configuration.settings, folder), [turn.session_id for turn in (first[0], second[0])])
+    _show_turn_ends(
+        console, guardian_record(configuration.settings, folder), [turn.session_id for turn in (first[0], second[0])]
+    )
     report = await verify_data_dir(configuration, None)
     _heading(console, "verify", "every hash and signature, recomputed from the files")
     for line in render_lines(report):

@@ -58,7 +58,8 @@ def register(app: typer.Typer) -> None:
 def doctor(config: ConfigFile = None, data_dir: DataDirectory = None, *, json: AsJson = False) -> None:
     """Say what this machine lacks.
 
-    Looks at Python, SQLite, boxes, models, rules, port, data dir, Guardian's record and dead letters. Exit 1 when turns cannot run.
+    Looks at Python, SQLite, boxes, models, rules, port, data dir, Guardian's record and dead letters. Exit 1 when turns
+    cannot run.
     """
     configuration = load(config, data_dir)
     checks: list[Check] = []
