@@ -12,6 +12,7 @@ from turnkeeper.acs.lineage import Marks
 from turnkeeper.client import steps
 from turnkeeper.client.asking import Asker
 from turnkeeper.client.errors import ScopeOver, SessionDenied, StepInvalid
+from turnkeeper.client.heads import HeadBreak
 from turnkeeper.client.helpers import SessionSteps
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import Stance
@@ -39,8 +40,18 @@ class GuardedSession(SessionSteps):
 
     @property
     def head(self) -> str | None:
-        """The last published chain head."""
+        """The last published chain head; None where entries may have been written that nobody was told of."""
         return self._asker.head
+
+    @property
+    def witnessed_head(self) -> str | None:
+        """The last published chain head, whatever became of later answers."""
+        return self._asker.heads.last
+
+    @property
+    def head_breaks(self) -> tuple[HeadBreak, ...]:
+        """Answers whose head did not go on from the one before (CORE-CH-08). Each is in the audit log too."""
+        return self._asker.heads.breaks
 
     @property
     def guarded(self) -> bool:
