@@ -180,10 +180,12 @@ class Guardian:
         Such steps of one session wait for each other; any other step may change what the engines were asked about.
         """
         hearing = self._hearings.setdefault(call.envelope.session_id, asyncio.Lock())
+        waits = hearing.locked()
         with unheard.engine.held():
             async with hearing:
-                heard: PolicyEngine = unheard.engine
-                hearings = 0
+                # Whoever waited is heard about the session as the steps before have left it.
+                heard: PolicyEngine = unheard.engine if waits else await unheard.hear()
+                hearings = 0 if waits else 1
                 while True:
                     looked_up = await self._look_up(call)
                     live, used = await self._find(call)
