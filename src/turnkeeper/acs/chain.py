@@ -8,12 +8,12 @@ INVARIANT: an optional member without a value is left out of an entry, never nul
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize
 from turnkeeper.acs.envelope import RequestEnvelope
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
+from turnkeeper.records import record
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OUTSIDE_CONTENT = frozenset({"entry_hash", "previous_hash"})
@@ -34,7 +34,7 @@ class ChainBroken(TurnkeeperError):
         self.what = what
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContextEntry:
     """One step in a session's chain, before it is linked."""
 
@@ -91,13 +91,13 @@ def link(entry: Mapping[str, object], previous: str | None) -> dict[str, object]
     """
     if previous is not None and _DIGEST.fullmatch(previous) is None:
         raise LocalProtocolError("the previous hash is not 64 lower-case hexadecimal digits")
-    return dict(entry) | {"previous_hash": previous, "entry_hash": entry_hash(entry, previous)}
+    return {**entry, "previous_hash": previous, "entry_hash": entry_hash(entry, previous)}
 
 
 def entry_hash(entry: Mapping[str, object], previous: str | None) -> str:
     """SHA-256 of the canonical content followed by the raw 32 bytes of the previous hash, in lower-case hex."""
-    content = canonicalize({name: member for name, member in entry.items() if name not in _OUTSIDE_CONTENT})
-    return hashlib.sha256(content + bytes.fromhex(previous or "")).hexdigest()
+    content = {name: member for name, member in entry.items() if name not in _OUTSIDE_CONTENT}
+    return hashlib.sha256(canonicalize(content) + bytes.fromhex(previous or "")).hexdigest()
 
 
 def request_hash(params: Mapping[str, object]) -> str:

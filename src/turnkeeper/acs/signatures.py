@@ -11,13 +11,13 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, cast
 
 from turnkeeper.acs.canonical import CanonicalizationRejected, canonical_writer, canonicalize
 from turnkeeper.acs.keys import KeyUnknown, SessionKey
 from turnkeeper.acs.strictjson import is_object
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
+from turnkeeper.records import record
 
 HMAC_SHA256: Final = "HMAC-SHA256"
 OFFERED_ALGORITHMS: Final = (HMAC_SHA256,)
@@ -37,7 +37,7 @@ class SignatureRejected(TurnkeeperError):
     code = "signature_mismatch"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyMatch:
     """Who signed: the label of the secret and the session key, with which the answer is owed.
 
@@ -49,7 +49,7 @@ class KeyMatch:
     params_hash: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Claim:
     """What a signature member says, well-formed."""
 

@@ -25,7 +25,7 @@ from turnkeeper.acs.framing import FrameBroken
 from turnkeeper.cli import retention
 from turnkeeper.cli.exits import Exit, UsageRefused
 from turnkeeper.cli.export import acs_session_id
-from turnkeeper.cli.listening import Stopping, bound_socket, shown_address, uvicorn_config
+from turnkeeper.cli.listening import Stopping, bound_socket, run_loop, shown_address, uvicorn_config
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory, load
 from turnkeeper.clock import SystemClock, epoch_ms
 from turnkeeper.config import Configuration
@@ -105,7 +105,7 @@ def guardian(
         if stdio:
             raise typer.Exit(asyncio.run(_serve_stdio(configuration, folder)))
         with bound_socket(configuration.settings.server) as bound:
-            asyncio.run(_serve_http(configuration, folder, bound))
+            run_loop(_serve_http(configuration, folder, bound))
 
 
 class _Server(uvicorn.Server):

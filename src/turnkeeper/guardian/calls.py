@@ -39,6 +39,7 @@ from turnkeeper.clock import epoch_ms
 from turnkeeper.guardian.ports import PROVENANCE_PROFILE
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS
 from turnkeeper.guardian.windows import SESSION_END
+from turnkeeper.records import record
 
 OFFERED_METHODS: Final = frozenset(METHODS)
 """What this Guardian evaluates, beside every MCP method that a client declares: all that ACS defines."""
@@ -63,7 +64,7 @@ class Door:
         return _TRANSPORTS.get(self.name, HTTP_TRANSPORTS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """An authenticated request. `spec` is None for the handshake alone; `params_hash` is its entry's `request_hash`."""
 
@@ -190,7 +191,7 @@ def _ping(members: dict[str, object], door: Door) -> Ping:
 def _envelope(members: dict[str, object], door: Door) -> RequestEnvelope:
     if not validator("request-envelope").is_valid(members):
         _check(members, "request-envelope", AcsErrorCode.INVALID_REQUEST, _proven(members, door))
-    envelope = RequestEnvelope.of(members)
+    envelope = RequestEnvelope.of_valid(members)
     if max(len(envelope.agent_id), len(envelope.turn_id or "")) > MAX_IDENTIFIER_CHARACTERS:
         error = _invalid(
             "identifier_too_long", f"agent_id or turn_id has more than {MAX_IDENTIFIER_CHARACTERS} characters"

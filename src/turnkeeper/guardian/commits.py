@@ -9,12 +9,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 
 from turnkeeper.guardian.ports import GuardianStore, Record, StoreFailed
+from turnkeeper.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Waiting:
     record: Record
     durable: asyncio.Future[None]

@@ -6,7 +6,7 @@ Pure.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -34,6 +34,7 @@ from turnkeeper.guardian.references import check_reference
 from turnkeeper.guardian.skills import check_load, check_register
 from turnkeeper.guardian.subagents import SUBAGENT_START, SUBAGENT_STOP, check_start, check_stop
 from turnkeeper.guardian.windows import TURN_END, TURN_START, Placement, deferred_after, place
+from turnkeeper.records import record
 
 PROVENANCE_UNDECLARED: Final = "provenance_undeclared"
 TRUST_OVERRIDDEN: Final = "trust_overridden"
@@ -45,7 +46,7 @@ _MESSAGES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Considered:
     """A step before the policy is asked.
 

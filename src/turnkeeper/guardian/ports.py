@@ -14,6 +14,7 @@ from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.memory import NOTHING_REMEMBERED, Kept, SessionMemory
 from turnkeeper.guardian.provenance import KnownDatum
 from turnkeeper.guardian.windows import TurnWindow
+from turnkeeper.records import record
 
 DETERMINISTIC: Final = "deterministic"
 PROVENANCE_PROFILE: Final = "acs-provenance"
@@ -73,7 +74,7 @@ class SessionTerms:
         return self.provenance_producer == DETERMINISTIC and PROVENANCE_PROFILE in self.profiles
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionProgress:
     """Where a session stands. `recorded` numbers everything recorded in it, `entries` the chain's part of that."""
 
@@ -103,7 +104,7 @@ class StoredSession:
     lineage: tuple[KnownDatum, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordedAnswer:
     """What a request was answered with: a decision, or the code of a refusal."""
 
@@ -152,7 +153,7 @@ class TurnClosed:
     summary: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FindingRecord:
     """Something an auditor should see, at the record with this number in its session."""
 
@@ -171,7 +172,7 @@ class ExtensionRecord:
     chain_hash: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepRecord:
     """Everything one answered request leaves behind. `kept` is None where what the session keeps has not changed.
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from turnkeeper.acs import AGENT_GENERATED, RequestEnvelope, provenance_objects
+from turnkeeper.records import record
 
 TRUSTED: Final = "trusted"
 UNKNOWN: Final = "unknown"
@@ -39,7 +40,7 @@ DEFAULT_TRUST: Final[Mapping[str, str]] = MappingProxyType(
 """Trust by origin; what an agent generated has the lowest trust of what it was made of."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Datum:
     """One provenance object as sent."""
 
@@ -58,7 +59,7 @@ class TrustOverride:
     trust: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownDatum:
     """What a session remembers of a provenance id. `depth` counts the derivations behind it."""
 
@@ -103,7 +104,7 @@ class Lineage:
             self._known[datum.provenance_id] = datum
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trace:
     """What a step's own data is.
 

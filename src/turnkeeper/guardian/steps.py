@@ -60,6 +60,7 @@ from turnkeeper.guardian.subagents import SUBAGENT_START
 from turnkeeper.guardian.verdicts import decide
 from turnkeeper.guardian.windows import SESSION_END, TURN_END, TURN_START, Placement
 from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.records import record
 
 SESSION_CLOSED: Final = "session_closed"
 
@@ -73,7 +74,7 @@ class StepDenied(Exception):
         self.reasoning = reasoning
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recorded:
     """An answer that may leave once its record is durable."""
 
@@ -297,7 +298,9 @@ def _check_subagent(call: Call) -> None:
 
 def _entry(call: Call, placement: Placement, head: str | None, traced: Trace) -> dict[str, object]:
     summary = step_summary(call.envelope.request_id, traced.data)
-    entry = ContextEntry.for_request(call.envelope, turn_id=placement.turn_id, provenance_summary=summary)
+    entry = ContextEntry.for_request(
+        call.envelope, turn_id=placement.turn_id, provenance_summary=summary, params_hash=call.params_hash
+    )
     try:
         return link(entry.to_document(), head)
     except CanonicalizationRejected as rejected:

@@ -6,7 +6,7 @@ decision. Pure but for the engine it is handed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
@@ -45,6 +45,7 @@ from turnkeeper.policy.composition import EVALUATION_FAILED, granted
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.facts import Facts
 from turnkeeper.policy.hosted import Unheard
+from turnkeeper.records import record
 
 _FAILED = "The policy could not be evaluated for this step."
 _MESSAGES: Mapping[str, str] = {
@@ -77,7 +78,7 @@ _MESSAGES: Mapping[str, str] = {
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ruling:
     """What is answered, and what an auditor should see about it. `ask` is the policy's question to an approver."""
 

@@ -7,13 +7,14 @@ that ended `deferred` comes back with what it had. Step counts leave turnStart a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, cast
 
 from turnkeeper.acs import Disposition, RequestEnvelope
 from turnkeeper.guardian.mcp import is_tool_call
+from turnkeeper.records import record
 
 TURN_START: Final = "steps/turnStart"
 TURN_END: Final = "steps/turnEnd"
@@ -43,7 +44,7 @@ class Conduct(StrEnum):
     DEFERRED_WITHOUT_DEFER = "outcome_deferred_without_defer"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnWindow:
     """A turn that is open. `ordinal` numbers the session's windows from 1; `denied` is the word on its turnStart.
 
@@ -126,7 +127,7 @@ class TurnWindow:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """Where a step falls.
 

@@ -5,12 +5,13 @@ or verify itself under a name that says otherwise: counts come from the session,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Final, cast
 
 from turnkeeper.acs import hook_name
 from turnkeeper.policy.intent import Capability, IntentFacts, IntentMatch, match_intent
+from turnkeeper.records import record
 
 FACT_NAMES: Final = (
     "step",
@@ -30,7 +31,7 @@ NEVER_TAINTED: Final = -1
 _NO_INTENT = IntentFacts()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnFacts:
     """The turn that is open in the session; `id` is empty and the counts are 0 where none is.
 
@@ -52,7 +53,7 @@ class TurnFacts:
     triggered_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionFacts:
     """The session so far, counted as a turn is; `turns_since_taint` is -1 where nothing tainted it."""
 
@@ -67,7 +68,7 @@ class SessionFacts:
     deferrals: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProvenanceFacts:
     """Where the step's own data comes from. `trust` is what the Guardian derived, the lowest of all; "" without data.
 
@@ -89,6 +90,10 @@ class ApprovalFacts:
     scope: str = ""
 
 
+_NO_TURN = TurnFacts()
+_NO_PROVENANCE = ProvenanceFacts()
+
+
 @dataclass(frozen=True)
 class Facts:
     """One step and what stands around it. `environment` is empty where the client names none.
@@ -102,9 +107,9 @@ class Facts:
     payload: Mapping[str, object]
     agent_id: str
     session: SessionFacts
-    turn: TurnFacts = TurnFacts()
+    turn: TurnFacts = _NO_TURN
     environment: str = ""
-    provenance: ProvenanceFacts = ProvenanceFacts()
+    provenance: ProvenanceFacts = _NO_PROVENANCE
     intent: IntentFacts = _NO_INTENT
     approval: ApprovalFacts = ApprovalFacts()
     called: Mapping[str, object] | None = None
@@ -178,7 +183,7 @@ class Facts:
 
 
 def _members(part: TurnFacts | SessionFacts | Capability | ApprovalFacts) -> dict[str, object]:
-    return {name: getattr(part, name) for name in part.__slots__}
+    return {member.name: getattr(part, member.name) for member in fields(part)}
 
 
 def _text(value: object, name: str) -> str | None:

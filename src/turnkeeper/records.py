@@ -1,0 +1,17 @@
+"""Records that are made many times a second.
+
+Answers for what `@dataclass(frozen=True, slots=True)` is, but for who enforces that nothing is assigned: the type
+checker, and no longer each instance at run time. Measured in the Guardian: a frozen dataclass takes four times as long
+to make, a call per field, and a step makes some thirty of them.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeVar, dataclass_transform
+
+_Record = TypeVar("_Record")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record(cls: type[_Record]) -> type[_Record]:
+    """A dataclass with slots, equal and hashed by its members. Nobody assigns to one: take `dataclasses.replace`."""
+    return dataclass(slots=True, unsafe_hash=True)(cls)
