@@ -48,6 +48,11 @@ class LineageFull(LocalProtocolError):
     code = "lineage_full"
 
 
+def carries_data(method: str) -> bool:
+    """Whether a step of this method has fields that carry data."""
+    return method in _CARRIERS
+
+
 def provenance_objects(method: str, payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """The provenance objects on a step's data-bearing fields, in the order of the payload."""
     for name, each in _CARRIERS.get(method, ()):

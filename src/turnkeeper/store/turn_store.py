@@ -129,8 +129,12 @@ class SqlTurnStore(TurnStore):
             lambda conn: events.events_after(conn, session_id, after=after, limit=limit, types=types, turn_id=turn_id)
         )
 
-    async def steps(self, session_id: str, *, turn_id: str | None = None) -> tuple[Step, ...]:
-        return await self._read(lambda conn: steps.steps_of(conn, session_id, turn_id))
+    async def steps(
+        self, session_id: str, *, turn_id: str | None = None, before: int | None = None, limit: int | None = None
+    ) -> tuple[Step, ...]:
+        return await self._read(
+            lambda conn: steps.steps_of(conn, session_id, turn_id=turn_id, before=before, limit=limit)
+        )
 
     async def dead_letters(self, limit: int) -> tuple[Step, ...]:
         return await self._read(lambda conn: steps.dead_letters(conn, limit))

@@ -13,6 +13,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, TurnMeter
 from turnkeeper.turns.history import rebuild_history
+from turnkeeper.turns.inputs import received_text
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES
 from turnkeeper.turns.model import Claim, Turn
@@ -105,12 +106,15 @@ class Starter:
         bench, agent = self._bench, self._claim.agent
         mode = bench.output_mode_of(agent.model)
         events = await bench.store.history(turn.session_id, before_seq=turn.seq, limit=bench.settings.history_events)
+        received = await received_text(bench.store, turn)
+        if received is None:
+            raise LocalProtocolError("no input of the turn was let through")
         names = [name for name in agent.tools if name in bench.tools] if mode == "tool" else []
         return Start(
             turn_id=turn.id,
             attempt=turn.attempt + 1,
             instructions=agent.instructions,
-            input=turn.input_text,
+            input=received,
             model=agent.model.id,
             gateway_socket=gateway_socket,
             output_mode=mode,

@@ -2,34 +2,39 @@
 
 Answers for the order and for what is written together: [ask, tool.requested] - Guardian - [answer, tool.decided,
 tool.started] - the tool - [ask] - Guardian - [answer, tool.completed]. Must never run what was not allowed, nor
-tell the agent an output that was not allowed. A call of a tool the agent does not have, and one whose arguments are no
+tell the agent an output that was not allowed; where the Guardian changed arguments or output, only what it made of them
+is used. A call of a tool the agent does not have, and one whose arguments are no
 JSON object, never leaves the agent: it is answered here, without a step and without an event.
 """
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
 import structlog
 
-from turnkeeper.acs import JsonLimits, JsonRejected, JsonValue, minify, parse_object
+from turnkeeper.acs import Disposition, JsonLimits, JsonRejected, JsonValue, Marks, minify, parse_object
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events import catalogue
 from turnkeeper.events.catalogue import ToolDecision, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import ToolRequest, ToolResult
 from turnkeeper.turns import payloads
+from turnkeeper.turns.applied import arguments_of, output_of
 from turnkeeper.turns.box_ports import ToolBox
 from turnkeeper.turns.exchange import Party
-from turnkeeper.turns.model import Claim, Fence, NewStep, Turn
+from turnkeeper.turns.model import Claim, Draft, Fence, Turn
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.workbench import Workbench
 
 MAX_ARGUMENT_DEPTH: Final = 32
 """An envelope is itself a few levels deep, and a Guardian takes 64."""
+MAX_ARGUMENTS: Final = 1_000
+"""Each argument carries provenance of its own, and becomes a source of what the agent says next."""
 
 _EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {"ok": "success", "error": "failure", "timeout": "timeout"}
 _DECISIONS: Final[Mapping[str, ToolDecision]] = {
@@ -84,6 +89,8 @@ class ToolSteps:
             arguments = parse_object(request.arguments.encode(), limits)
         except JsonRejected as error:
             return ToolResult(request.call_id, "error", f"the arguments are not a usable JSON object: {error.message}")
+        if len(arguments) > MAX_ARGUMENTS:
+            return ToolResult(request.call_id, "error", f"a call has at most {MAX_ARGUMENTS} arguments")
         return await self._governed(request, arguments)
 
     def closing_events(self, status: ToolEnd) -> list[NewEvent]:
@@ -110,38 +117,54 @@ class ToolSteps:
     async def _governed(self, request: ToolRequest, arguments: Mapping[str, JsonValue]) -> ToolResult:
         call = OpenCall(self._bench.ids.new("tcl"), self._bench.clock.monotonic_ms())
         self._open = call
-        asked = self._step(payloads.TOOL_CALL_REQUEST, payloads.tool_call_request(request.name, arguments))
+
+        def write(marks: Marks) -> str:
+            return payloads.tool_call_request(marks, request.name, arguments)
+
+        asked = self._draft(payloads.TOOL_CALL_REQUEST, write)
         ruling = await self._bench.governor.ask(
             self._party,
             asked,
             self._fence(),
             events=[self._requested(call, request)],
-            events_for=lambda ruling: self._decided(call, ruling),
+            events_for=lambda ruling: self._decided(call, ruling, arguments),
         )
         if not ruling.allowed:
             self._open = None
             return ToolResult(request.call_id, "denied", _denied(ruling))
-        output = await self._run(request.name, arguments)
+        output = await self._run(request.name, arguments_after(ruling, arguments))
         return await self._returned(request, call, asked.request_id, output)
 
     async def _returned(self, request: ToolRequest, call: OpenCall, asked_id: str, output: _Output) -> ToolResult:
-        payload = payloads.tool_call_result(
-            request.name,
-            exit_status=_EXIT_STATUS.get(output.status, "failure"),
-            output=output.text,
-            request_id_ref=asked_id,
-            duration_ms=output.duration_ms,
-        )
+        def write(marks: Marks) -> str:
+            return payloads.tool_call_result(
+                marks,
+                request.name,
+                exit_status=_EXIT_STATUS.get(output.status, "failure"),
+                output=output.text,
+                request_id_ref=asked_id,
+                duration_ms=output.duration_ms,
+                by_platform=output.status == "unknown",
+            )
+
         ruling = await self._bench.governor.ask(
             self._party,
-            self._step(payloads.TOOL_CALL_RESULT, payload),
+            self._draft(payloads.TOOL_CALL_RESULT, write),
             self._fence(),
-            events_for=lambda ruling: [self._told(call, output, ruling)],
+            events_for=lambda ruling: [self._told(call, self._after(ruling, output), ruling)],
         )
         self._open = None
         if not ruling.allowed:
             return ToolResult(request.call_id, "denied", _denied(ruling))
-        return ToolResult(request.call_id, output.status, output.text)
+        told = self._after(ruling, output)
+        return ToolResult(request.call_id, told.status, told.text)
+
+    def _after(self, ruling: Ruling, output: _Output) -> _Output:
+        """The output as the agent gets it."""
+        if ruling.changed is None:
+            return output
+        text, cut = cut_text(output_of(ruling.changed), self._bench.settings.inline_bytes)
+        return replace(output, text=text, truncated=output.truncated or cut)
 
     async def _run(self, name: str, arguments: Mapping[str, JsonValue]) -> _Output:
         # Counted while it runs: the answer that allowed it has just shown that the fence is current.
@@ -174,31 +197,37 @@ class ToolSteps:
         self._box_since_ms = self._bench.clock.monotonic_ms()
         return self._box
 
-    def _step(self, method: str, payload_json: str) -> NewStep:
-        return NewStep(self._bench.ids.uuid(), method, payload_json, in_window=True, turn_id=self._turn.id)
+    def _draft(self, method: str, write: Callable[[Marks], str]) -> Draft:
+        return Draft(self._bench.ids.uuid(), method, write, in_window=True, turn_id=self._turn.id)
 
     def _requested(self, call: OpenCall, request: ToolRequest) -> NewEvent:
         input_json = minify(request.arguments)
-        text, truncated = cut_text(input_json, self._bench.settings.inline_bytes)
+        shown, truncated = self._inline(input_json)
         return catalogue.tool_requested(
             turn_id=self._turn.id,
             attempt=self._turn.attempt,
             tool_call_id=call.tool_call_id,
             name=request.name,
-            input_json=orjson.dumps(text).decode() if truncated else input_json,
+            input_json=shown,
             input_hash=hashlib.sha256(input_json.encode()).hexdigest(),
             truncated=truncated,
         )
 
-    def _decided(self, call: OpenCall, ruling: Ruling) -> Sequence[NewEvent]:
+    def _inline(self, input_json: str) -> tuple[str, bool]:
+        """An input as an event shows it, and whether it is a text that was cut."""
+        text, truncated = cut_text(input_json, self._bench.settings.inline_bytes)
+        return (orjson.dumps(text).decode() if truncated else input_json), truncated
+
+    def _decided(self, call: OpenCall, ruling: Ruling, arguments: Mapping[str, JsonValue]) -> Sequence[NewEvent]:
         decided = catalogue.tool_decided(
             turn_id=self._turn.id,
             attempt=self._turn.attempt,
             tool_call_id=call.tool_call_id,
-            decision=_DECISIONS.get(ruling.decision or "", "allow" if ruling.allowed else "deny"),
+            decision=_decision(ruling),
             decided_by="guardian" if ruling.decision is not None else "agent_policy",
             reasons=ruling.reasons,
             request_id=ruling.request_id,
+            modified_input_json=None if ruling.changed is None else self._modified_input(ruling, arguments),
         )
         if not ruling.allowed:
             return [decided, self._completed(call, "denied", source="platform", output=_denied(ruling))]
@@ -206,6 +235,10 @@ class ToolSteps:
             turn_id=self._turn.id, attempt=self._turn.attempt, tool_call_id=call.tool_call_id
         )
         return [decided, started]
+
+    def _modified_input(self, ruling: Ruling, arguments: Mapping[str, JsonValue]) -> str:
+        changed = json.dumps(arguments_after(ruling, arguments), ensure_ascii=False, separators=(",", ":"))
+        return self._inline(changed)[0]
 
     def _told(self, call: OpenCall, output: _Output, ruling: Ruling) -> NewEvent:
         if not ruling.allowed:
@@ -216,7 +249,7 @@ class ToolSteps:
             tool_call_id=call.tool_call_id,
             status=output.status,
             output=output.text,
-            modified=False,
+            modified=ruling.changed is not None,
             truncated=output.truncated,
             duration_ms=output.duration_ms,
             source="platform" if output.status == "unknown" else "sandbox",
@@ -241,6 +274,11 @@ class ToolSteps:
         return self._bench.clock.monotonic_ms() - since_ms
 
 
+def arguments_after(ruling: Ruling, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The arguments to act with."""
+    return arguments if ruling.changed is None else arguments_of(ruling.changed, arguments)
+
+
 def cut_text(text: str, limit_bytes: int) -> tuple[str, bool]:
     """The text, at most `limit_bytes` long in UTF-8, and whether it was cut; never inside a character."""
     encoded = text.encode()
@@ -251,3 +289,9 @@ def cut_text(text: str, limit_bytes: int) -> tuple[str, bool]:
 
 def _denied(ruling: Ruling) -> str:
     return f"denied: {ruling.reasoning or 'no reason given'}"
+
+
+def _decision(ruling: Ruling) -> ToolDecision:
+    if ruling.decision == Disposition.MODIFY and not ruling.allowed:
+        return "deny"
+    return _DECISIONS.get(ruling.decision or "", "allow" if ruling.allowed else "deny")

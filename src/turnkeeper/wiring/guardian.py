@@ -14,6 +14,7 @@ from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.capabilities import AskFallback, ClientAbilities, ClientEntry
 from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
+from turnkeeper.guardian.provenance import TrustOverride
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.hosted import EngineUnavailable
@@ -76,8 +77,8 @@ async def serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngi
 
 
 _OURSELVES = ClientEntry(
-    # The platform applies neither yet, and says so rather than have a step end in doubt.
-    ClientAbilities(can_modify=False, can_ask=False, ask_fallback=AskFallback.DENY),
+    # The platform waits for nobody yet, and says so rather than have a step end in doubt.
+    ClientAbilities(can_ask=False, ask_fallback=AskFallback.DENY),
     key_id=PLATFORM_LABEL,
 )
 
@@ -99,6 +100,11 @@ async def start_guardian(
             clients=(*clients, *map(_client_entry, chosen.clients.values())),
             max_deferrals=chosen.max_deferrals,
             max_batch_requests=chosen.max_batch_requests,
+            policy_requires_provenance=chosen.policy_requires_provenance,
+            trust_overrides=tuple(
+                TrustOverride(override.origin, override.source_id, override.trust)
+                for override in chosen.trust_overrides.values()
+            ),
         ),
     )
     await guardian.start()
