@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from pydantic.fields import FieldInfo
 
 PROVIDER_PLACEHOLDER: Final = "NAME"
-NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"))
+NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"), ("guardian", "trust_overrides"))
 """Where branches stand under names of the operator's own."""
 PATH_SETTINGS: Final = frozenset(
     {("data_dir",), ("guardian", "secret_file"), ("guardian", "policy"), ("guardian", "retention", "archive_dir")}
@@ -95,6 +95,19 @@ class ClientSettings(Branch):
 ClientName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 
+class TrustOverrideSettings(Branch):
+    """What one source's data counts as instead of its origin's usual trust. Recorded as a finding where it is used."""
+
+    origin: Literal["user_input", "system", "tool_output", "retrieved", "a2a_inbound", "external"] = Field(
+        description="The `origin` that the data states."
+    )
+    source_id: str = Field(min_length=1, max_length=1024, description="The `source_id` that the data states.")
+    trust: Literal["trusted", "unknown", "untrusted"] = Field(description="What the data counts as.")
+
+
+OverrideName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+
+
 class RetentionSettings(Branch):
     """What the Guardian's record loses with time. Hashes, entries, decisions and heads stay; unset, everything does."""
 
@@ -145,6 +158,16 @@ class GuardianSettings(Branch):
     clients: dict[ClientName, ClientSettings] = Field(
         default_factory=dict[str, ClientSettings], description="Clients of our Guardian that cannot do everything."
     )
+    policy_requires_provenance: bool = Field(
+        default=False,
+        description="Whether an agent that produces no provenance is refused at the handshake: for policies that"
+        " decide by `provenance`.",
+    )
+    trust_overrides: dict[OverrideName, TrustOverrideSettings] = Field(
+        default_factory=dict[str, TrustOverrideSettings],
+        max_length=256,
+        description="Sources whose data our Guardian trusts otherwise than by its origin.",
+    )
 
     @model_validator(mode="after")
     def _one_guardian(self) -> "GuardianSettings":
@@ -154,6 +177,17 @@ class GuardianSettings(Branch):
             raise ValueError("guardian.policy has no effect with guardian.url: that Guardian has rules of its own")
         if self.url is not None and self.database_url is not None:
             raise ValueError("guardian.database_url has no effect with guardian.url: the record is that Guardian's")
+        if self.url is not None and (self.policy_requires_provenance or self.trust_overrides):
+            raise ValueError(
+                "guardian.policy_requires_provenance and guardian.trust_overrides have no effect with guardian.url"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_trust_for_a_source(self) -> "GuardianSettings":
+        sources = [(override.origin, override.source_id) for override in self.trust_overrides.values()]
+        if len(set(sources)) != len(sources):
+            raise ValueError("two of guardian.trust_overrides are about the same origin and source_id")
         return self
 
 
@@ -267,6 +301,9 @@ class Settings(Branch):
     )
 
 
+_TRUSTED_ORIGINS: Final = frozenset({"user_input", "system"})
+
+
 def unsafe_choices(settings: Settings) -> tuple[str, ...]:
     """A sentence for each setting that gives protection away, for the startup log."""
     choices: list[str] = []
@@ -274,6 +311,11 @@ def unsafe_choices(settings: Settings) -> tuple[str, ...]:
         choices.append("sandbox.kind is none: agents and tools run without any wall, with this user's rights")
     if settings.guardian.on_decision_failure == "proceed":
         choices.append("guardian.on_decision_failure is proceed: a step without a verdict is carried out")
+    choices.extend(
+        f"guardian.trust_overrides.{name}: {override.origin} from {override.source_id} counts as {override.trust}"
+        for name, override in settings.guardian.trust_overrides.items()
+        if override.origin not in _TRUSTED_ORIGINS and override.trust != "untrusted"
+    )
     if settings.server.host not in {"127.0.0.1", "::1", "localhost"}:
         choices.append(f"server.host is {settings.server.host}: plain HTTP is open to other machines")
     if settings.guardian.url is not None and settings.guardian.url.startswith("http://"):
