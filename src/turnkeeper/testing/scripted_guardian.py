@@ -197,9 +197,15 @@ class ScriptedGuardian:
 
     def _replayed(self, envelope: RequestEnvelope, known: tuple[Reply, str | None] | None) -> dict[str, object]:
         data: dict[str, object] = {"reason": "replay_detected"}
-        if self._shows_recorded and known is not None and isinstance(known[0], Decision):
-            data["recorded"] = {"decision": known[0].disposition.value, "chain_hash": known[1]}
+        if self._shows_recorded and known is not None:
+            data["recorded"] = _recorded(*known)
         return build_error(envelope.id, AcsErrorCode.REPLAY_DETECTED, "replay detected", data)
+
+
+def _recorded(reply: Reply, chain_hash: str | None) -> dict[str, object]:
+    if isinstance(reply, SignedError):
+        return {"decision": None, "chain_hash": None, "code": int(reply.code)}
+    return {"decision": reply.disposition.value, "chain_hash": chain_hash}
 
 
 def _is_valid(envelope: RequestEnvelope) -> bool:

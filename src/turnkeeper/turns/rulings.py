@@ -173,6 +173,8 @@ def under_posture(ruling: Ruling, posture: Posture) -> Ruling:
 
 
 def _answer_of_record(recorded: Recorded) -> StepAnswer:
+    if recorded.decision is None:
+        return StepAnswer(state="refused", error_code=recorded.code)
     return StepAnswer(state="answered", decision=recorded.decision.value, chain_hash=recorded.chain_hash)
 
 
