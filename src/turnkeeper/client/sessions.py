@@ -1,7 +1,7 @@
 """Sessions of an agent under a Guardian (ACS 4 and 5): opened with a handshake, closed with a sessionEnd.
 
-Answers for sessionStart before and sessionEnd after everything else, whatever happens inside. Must never start a
-session that the Guardian refused.
+Answers for sessionStart before and sessionEnd after everything else, whatever happens inside, and for sessionEnd after
+a sessionStart that was denied. Must never start a session that the Guardian refused.
 """
 
 import asyncio
@@ -116,6 +116,8 @@ class GuardedSession(SessionSteps):
             raise
         if not isinstance(outcome, Allowed):
             denied = outcome if isinstance(outcome, Denied) else Denied(outcome.request_id, outcome.question)
+            # The Guardian has a session by now, with the denial in its chain: it is sealed, not left open.
+            await to_the_end(self._end("error"))
             raise SessionDenied(denied)
         self._open = True
         return self

@@ -37,6 +37,8 @@ def test_a_denied_session_does_not_start() -> None:
         assert denied.value.reason_codes == ("unknown_user",)
 
     rig.run(work)
+    assert rig.sent() == ["handshake/hello", "sessionStart", "sessionEnd"]
+    assert rig.scripted.received[-1].payload == {"reason": "error"}
 
 
 def test_a_session_that_is_not_open_takes_no_step_and_no_turn() -> None:
