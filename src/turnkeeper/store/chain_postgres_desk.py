@@ -3,9 +3,8 @@
 Answers for reads that can change nothing and for the answers of approvers. Takes no lock of the Guardian's.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import psycopg
 
@@ -14,8 +13,6 @@ from turnkeeper.store.chain_postgres_link import Connection, connect, failure, f
 from turnkeeper.store.chain_postgres_schema import require_current
 from turnkeeper.store.chain_reads import ChainReads
 from turnkeeper.store.guardian_desk import GuardianDesk
-
-_Fetch: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 
 
 class PostgresChainReader(ChainReads):
@@ -34,54 +31,34 @@ class PostgresChainReader(ChainReads):
         self._line.close()
 
     def _fetch(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return _ask(self._line, query, values)
+        try:
+            return self._line.ask(lambda connection: fetch(connection, query, values))
+        except psycopg.Error as error:
+            raise failure("the Guardian's store could not be read", error) from error
 
 
 class PostgresGuardianDesk(GuardianDesk):
-    """The desk over PostgreSQL, on one connection that is made when it is needed."""
+    """The desk over PostgreSQL. Connects for each call, so that any thread may use it and nothing is held between."""
 
     def __init__(self, url: str) -> None:
-        self._line = Line(partial(connect_current, url, read_only=False))
-
-    def close(self) -> None:
-        """Closes the connection; the next call makes another."""
-        self._line.close()
+        self._url = url
 
     def _fetch(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return _ask(self._line, query, values)
+        try:
+            with connect_current(self._url, read_only=True) as connection:
+                return fetch(connection, query, values)
+        except psycopg.Error as error:
+            raise failure("the Guardian's store could not be read", error) from error
 
     def _change(self, statement: str, *values: object) -> int:
-        def run(connection: Connection) -> int:
-            with psycopg.RawCursor(connection) as cursor:
-                return cursor.execute(numbered(statement), values).rowcount
-
         try:
-            return self._line.tell(run)
+            with connect_current(self._url, read_only=False) as connection, psycopg.RawCursor(connection) as cursor:
+                return cursor.execute(numbered(statement), values).rowcount
         except psycopg.Error as error:
             raise failure("the Guardian's store could not be changed", error) from error
 
     def _reader(self) -> ChainReads:
-        return _Borrowed(self._fetch)
-
-
-class _Borrowed(ChainReads):
-    """Reads over a connection that somebody else closes."""
-
-    def __init__(self, fetch_rows: _Fetch) -> None:
-        self._rows = fetch_rows
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-    def _fetch(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._rows(query, *values)
-
-
-def _ask(line: Line, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-    try:
-        return line.ask(lambda connection: fetch(connection, query, values))
-    except psycopg.Error as error:
-        raise failure("the Guardian's store could not be read", error) from error
+        return PostgresChainReader(self._url)
 
 
 def connect_current(url: str, *, read_only: bool) -> Connection:

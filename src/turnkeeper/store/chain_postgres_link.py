@@ -135,15 +135,16 @@ def _set_up(connection: Connection, *, read_only: bool) -> None:
     connection.adapters.register_dumper(int, _Number)
     connection.adapters.register_loader("text", _TextBack)
     limit_ms = READ_TIMEOUT_MS if read_only else STATEMENT_TIMEOUT_MS
-    for name, value in (
-        ("search_path", SCHEMA),
-        ("synchronous_commit", "on"),
-        ("statement_timeout", str(limit_ms)),
-        ("lock_timeout", str(limit_ms)),
-        ("idle_in_transaction_session_timeout", str(READ_TIMEOUT_MS)),
-        ("default_transaction_read_only", "on" if read_only else "off"),
-    ):
-        connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+    wanted = {
+        "search_path": SCHEMA,
+        "synchronous_commit": "on",
+        "statement_timeout": str(limit_ms),
+        "lock_timeout": str(limit_ms),
+        "idle_in_transaction_session_timeout": str(READ_TIMEOUT_MS),
+        "default_transaction_read_only": "on" if read_only else "off",
+    }
+    chosen = ", ".join(["set_config(%s, %s, false)"] * len(wanted))
+    connection.execute(f"SELECT {chosen}".encode(), [word for pair in wanted.items() for word in pair])
     if read_only:
         connection.answer_timeout_ms = READ_TIMEOUT_MS
     if connection.info.parameter_status("server_encoding") != "UTF8":
