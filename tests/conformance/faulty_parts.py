@@ -199,3 +199,17 @@ def unbounded(_: Any) -> Any:
         return Given(decision)
 
     return defer
+
+
+def as_it_was(_: Any) -> Any:
+    def original(_ruling: Any, arguments: Any) -> Any:
+        return arguments
+
+    return original
+
+
+def short_by_one(original: Any) -> Any:
+    async def union(self: Any, session_id: str, turn_id: str) -> Any:
+        return (await original(self, session_id, turn_id))[1:]
+
+    return union
