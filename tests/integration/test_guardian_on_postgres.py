@@ -17,6 +17,7 @@ from turnkeeper.acs import Disposition, Verdict, build_client_hello
 from turnkeeper.clock import SystemClock
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.pipeline import STORE_FAILED, Guardian
+from turnkeeper.guardian.ports import StoreFailed
 from turnkeeper.guardian.verify import verify_stored
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.shipped import default_rules
@@ -214,6 +215,6 @@ def test_a_server_that_says_nothing_is_given_up_and_taken_back_when_it_speaks(
 
 def test_a_database_that_is_away_is_a_refusal_at_the_start_without_its_password() -> None:
     url = "postgresql://ana:sesame@127.0.0.1:1/nowhere"
-    with pytest.raises(Exception, match="cannot be opened") as refused:
+    with pytest.raises(StoreFailed, match="cannot be opened") as refused:
         guardian_database(url).store().open()
     assert "sesame" not in str(refused.value)

@@ -175,8 +175,9 @@ POSTGRES_SCHEMA_VERSION: Final = len(POSTGRES_MIGRATIONS)
 
 def postgres_version(connection: Connection) -> int:
     """The version of the tables; 0 for a database without them."""
-    found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_version",)).fetchone()
-    if found is None or found[0] is None:
+    # Not `to_regclass`, which answers from a cache that a wait for a lock does not refresh.
+    query = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'schema_version'"
+    if connection.execute(query, (SCHEMA,)).fetchone() is None:
         return 0
     return int(connection.execute("SELECT max(version) FROM schema_version").fetchall()[0][0] or 0)
 
