@@ -24,7 +24,8 @@ from turnkeeper.cli.exits import Exit
 from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.cli.run_files import json_body
 from turnkeeper.cli.turn_view import shorten, show_end, show_step
-from turnkeeper.cli.verify import render_lines, verify_data_dir
+from turnkeeper.cli.verify_data import verify_data_dir
+from turnkeeper.cli.verify_report import render_lines
 from turnkeeper.clock import SystemClock
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, hold

@@ -138,6 +138,12 @@ class SessionAuditor:
         self._questions: set[str] = set()
         self._erased = 0
 
+    def name(self, session_id: str, witnessed_heads: frozenset[str]) -> None:
+        """Says which session this is, where no row so far could, and which of the witnessed heads are its own."""
+        self._session_id = session_id
+        self._unseen_heads &= witnessed_heads
+        self._replay = Replay(session_id)
+
     def take(self, row: AuditRow) -> None:
         """Audits the next row."""
         self._rows += 1

@@ -121,6 +121,11 @@ def check_record(record: bytes, about: DecisionAbout, keyring: Keyring) -> Itera
             yield "decision_differs", f"{name} of the signed decision is not that of its row"
 
 
+def is_log_line(members: Mapping[str, object]) -> bool:
+    """Whether a line is one of a decision log."""
+    return tuple(members) == LOG_MEMBERS
+
+
 def log_lines(steps: Iterable[RecordedStep], key: SessionKey) -> Iterator[bytes]:
     """The decision log of a session: a line for each row, its signed record and its entry, newline included."""
     for step in steps:

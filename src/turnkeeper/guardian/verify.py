@@ -15,6 +15,8 @@ from turnkeeper.guardian.ports import ChainReader, PlatformCounts, SessionSummar
 
 MAX_FINDINGS: Final = 1_000
 MAX_SESSIONS_IN_FILE: Final = 10_000
+UNNAMED: Final = ""
+"""The session of an export in which every request was erased: its chain can be checked, and its keys not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,16 @@ class ArchivedAudit:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was found. `omitted` counts what came above `MAX_FINDINGS` breaks and as many notices."""
+    """What was found. `omitted` counts what came above `MAX_FINDINGS` breaks and as many notices.
+
+    `compared` counts the lines of another stream that were held against the Guardian's record.
+    """
 
     findings: tuple[AuditFinding, ...]
     sessions: tuple[SessionAudit, ...]
     omitted: int = 0
     archived: tuple[ArchivedAudit, ...] = ()
+    compared: int = 0
 
     @property
     def intact(self) -> bool:
@@ -128,13 +134,21 @@ def verify_export(
             findings.report(AuditFinding("line_unreadable", Severity.BREAK, None, number, malformed.message))
             continue
         # A row whose request cannot be read stays with the session before it.
-        last = _session_of(row) or last
+        named = _session_of(row)
+        if named is not None and last == UNNAMED and named not in auditors:
+            # Erased rows name no session; they belong to the one whose rows follow them.
+            auditors[named] = auditors.pop(UNNAMED)
+            auditors[named].name(named, witnessed.get(named, frozenset()))
+        last = named or last or (UNNAMED if row.request is None else None)
         if last is None or (last not in auditors and len(auditors) >= MAX_SESSIONS_IN_FILE):
             findings.report(AuditFinding("session_unknown", Severity.BREAK, None, number, "the row names no session"))
             continue
         if last not in auditors:
-            auditors[last] = SessionAuditor(last, keyring, findings.report, witnessed.get(last, frozenset()))
+            heads = frozenset[str]().union(*witnessed.values()) if last == UNNAMED else witnessed.get(last, frozenset())
+            auditors[last] = SessionAuditor(last, keyring, findings.report, heads)
         auditors[last].take(row)
+    if UNNAMED in auditors:
+        auditors[UNNAMED].name(UNNAMED, frozenset())
     for session_id in sorted(witnessed.keys() - auditors.keys()):
         findings.report(AuditFinding("session_missing", Severity.BREAK, session_id, 0, "the session is missing"))
     sessions = tuple(auditor.close() for auditor in auditors.values())
