@@ -162,6 +162,21 @@ class SessionMemory:
     provenance: ProvenanceSummary = ProvenanceSummary()
     kept: Kept = Kept()
 
+    def with_data(self, traced: Trace, step_id: str, *, turns: int | None) -> "SessionMemory":
+        """The memory with a step's data in it; `turns` were opened so far, where the data is untrusted."""
+        tainted = turns is not None
+        return SessionMemory(
+            self.started,
+            self.denials,
+            self.deferrals,
+            self.extensions,
+            self.taint_step or (step_id if tainted else ""),
+            turns if tainted else self.taint_turns,
+            self.lineage_cut or traced.forgotten,
+            self.provenance.grown(traced, step_id),
+            self.kept,
+        )
+
     def keeping(self, **changes: object) -> "SessionMemory":
         """The memory with some of what it keeps replaced."""
         return replace(self, kept=replace(self.kept, **cast("dict[str, Any]", changes)))

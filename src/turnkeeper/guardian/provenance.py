@@ -9,7 +9,7 @@ steps and from what stands before it in the same payload. Pure.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Any, Final
 
 from turnkeeper.acs import AGENT_GENERATED, RequestEnvelope, provenance_objects
 from turnkeeper.records import record
@@ -126,7 +126,7 @@ NO_DATA: Final = Trace()
 
 def data_of(request: RequestEnvelope) -> tuple[Datum, ...]:
     """The provenance objects on a step's data-bearing fields. Takes a payload that passed its schema."""
-    return tuple(_datum(provenance) for provenance in provenance_objects(request.method, request.payload))
+    return tuple([_datum(provenance) for provenance in provenance_objects(request.method, request.payload)])
 
 
 def step_summary(request_id: str, data: tuple[Datum, ...]) -> dict[str, object]:
@@ -181,10 +181,10 @@ class _Tracer:
         self._codes: dict[str, None] = {}
 
     def take(self, datum: Datum) -> None:
-        trust, depth = self._judged(datum)
+        known = self._find(datum.provenance_id)
+        trust, depth = self._judged(datum, known)
         self._trust = lowest(self._trust, trust)
         self._depth = max(self._depth, depth)
-        known = self._find(datum.provenance_id)
         if known is not None:
             self._codes[PROVENANCE_ID_REPEATED] = None
             self._remember(KnownDatum(known.provenance_id, known.request_id, known.turn_id, trust, known.depth))
@@ -198,7 +198,7 @@ class _Tracer:
         remembered = tuple(self._here.values())
         return Trace(data, self._trust, self._depth, remembered, self._forgotten, tuple(self._used), tuple(self._codes))
 
-    def _judged(self, datum: Datum) -> tuple[str, int]:
+    def _judged(self, datum: Datum, known: KnownDatum | None) -> tuple[str, int]:
         trust = self._of_source(datum)
         depth = 0
         for parent_id in datum.derived_from:
@@ -207,7 +207,6 @@ class _Tracer:
                 self._codes[PROVENANCE_UNKNOWN] = None
             trust = lowest(trust, UNTRUSTED if parent is None else parent.trust)
             depth = max(depth, 1 if parent is None else parent.depth + 1)
-        known = self._find(datum.provenance_id)
         return (trust if known is None else lowest(trust, known.trust)), depth
 
     def _of_source(self, datum: Datum) -> str:
@@ -226,10 +225,10 @@ class _Tracer:
         self._here[datum.provenance_id] = datum
 
 
-def _datum(provenance: Mapping[str, object]) -> Datum:
+def _datum(provenance: Mapping[str, Any]) -> Datum:
     return Datum(
-        provenance_id=cast("str", provenance["provenance_id"]),
-        origin=cast("str", provenance["origin"]),
-        source_id=cast("str", provenance.get("source_id", "")),
-        derived_from=tuple(cast("list[str]", provenance.get("derived_from", []))),
+        provenance["provenance_id"],
+        provenance["origin"],
+        provenance.get("source_id", ""),
+        tuple(provenance.get("derived_from", ())),
     )
