@@ -10,7 +10,7 @@ from turnkeeper.acs.strictjson import DEFAULT_LIMITS
 from turnkeeper.cli.bounded_http import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
 from turnkeeper.guardian.http import BODY_TIMEOUT_S, DRAIN_TIMEOUT_S, MAX_DRAINED_BYTES
 from turnkeeper.guardian.settings import GuardianSettings
-from turnkeeper.guardian.stdio import MAX_SKIPPED_BYTES
+from turnkeeper.guardian.stdio import MAX_FRAMES_AT_ONCE, MAX_SKIPPED_BYTES
 from turnkeeper.settings import ServerSettings
 from turnkeeper.store.chain import BUSY_TIMEOUT_MS
 
@@ -23,6 +23,7 @@ LIMITS: dict[str, list[float]] = {
     "server.max_body_bytes": [SERVER.max_body_bytes],
     "BODY_TIMEOUT_S": [BODY_TIMEOUT_S],
     "MAX_DRAINED_BYTES": [MAX_DRAINED_BYTES, DRAIN_TIMEOUT_S],
+    "MAX_FRAMES_AT_ONCE": [MAX_FRAMES_AT_ONCE],
     "MAX_HEADER_BYTES": [MAX_HEADER_BYTES],
     "MAX_SKIPPED_BYTES": [MAX_SKIPPED_BYTES],
     "DEFAULT_LIMITS.max_depth": [DEFAULT_LIMITS.max_depth],

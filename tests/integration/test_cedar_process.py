@@ -83,6 +83,14 @@ def test_a_forged_entity_in_an_argument_is_denied() -> None:
     with_engine(test)
 
 
+def test_a_permit_that_delegates_denies_for_there_is_nobody_to_delegate_to() -> None:
+    async def test(engine: ComposedEngine) -> None:
+        decision = await policy_says(engine, tool_call())
+        assert decision.reason_codes == ("evaluation_failed", "agent_layer_unavailable")
+
+    with_engine(test, '@delegate_to("agent") permit(principal, action, resource);')
+
+
 def test_many_questions_at_once_get_each_their_own_answer() -> None:
     async def test(engine: ComposedEngine) -> None:
         steps = [tool_call(turn=TurnFacts("t", tool_calls=count)) for count in range(64)]

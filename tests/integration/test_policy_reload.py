@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import structlog.testing
 from tests.unit.policy.samples import tool_call
 
 from turnkeeper.acs import Disposition
@@ -66,6 +67,19 @@ def test_a_folder_is_switched_by_its_link_and_a_wrong_one_in_between_never_decid
         await until(engine, Disposition.DENY)
 
     serve(link, test)
+
+
+def test_the_log_names_who_answers_for_a_policy(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(ALLOW.replace("default", "author: ana@example.org\ndefault"))
+
+    async def test(engine: SwitchedEngine[Served]) -> None:
+        del engine
+
+    with structlog.testing.capture_logs() as told:
+        serve(file, test)
+    (ready,) = [one for one in told if one["event"] == "policy_ready"]
+    assert (ready["policy"], ready["author"]) == ("house", "ana@example.org")
 
 
 def test_a_policy_whose_own_tests_fail_is_not_served_at_all(tmp_path: Path) -> None:

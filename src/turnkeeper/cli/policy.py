@@ -67,6 +67,8 @@ def check(path: PolicyPath, config: ConfigFile = None, data_dir: DataDirectory =
         return
     typer.echo(f"{bundle.name}: {len(bundle.rules.rules)} rules, default {bundle.default}, {len(bundle.cases)} tests")
     typer.echo(f"version {bundle.version}")
+    if bundle.author is not None:
+        typer.echo(f"author {bundle.author}")
     if bundle.cedar_settings is not None:
         settings = bundle.cedar_settings
         typer.echo(f"cedar: asked about {', '.join(sorted(settings.hooks))}, within {settings.deadline_ms} ms")
@@ -163,7 +165,13 @@ def _read(file: Path) -> bytes:
 
 
 def _about(bundle: Bundle) -> dict[str, object]:
-    return {"name": bundle.name, "version": bundle.version, "default": bundle.default, "rules": len(bundle.rules.rules)}
+    return {
+        "name": bundle.name,
+        "version": bundle.version,
+        "author": bundle.author,
+        "default": bundle.default,
+        "rules": len(bundle.rules.rules),
+    }
 
 
 def _as_document(decision: Decision) -> dict[str, object]:

@@ -38,6 +38,11 @@ class Bundle:
         return self.rules.name
 
     @property
+    def author(self) -> str | None:
+        """Who answers for the policy, as it says itself."""
+        return self.rules.author
+
+    @property
     def version(self) -> str:
         """The digest that decisions cite."""
         return self.rules.digest

@@ -26,6 +26,7 @@ ENGINE_TIMEOUT: Final = "engine_timeout"
 ENGINE_OVERLOADED: Final = "engine_overloaded"
 ENGINE_ANSWER_INVALID: Final = "engine_answer_invalid"
 ENGINE_FAILED: Final = "engine_failed"
+AGENT_LAYER_UNAVAILABLE: Final = "agent_layer_unavailable"
 FACTS_NOT_EXPRESSIBLE: Final = "facts_not_expressible"
 FACTS_CHANGED: Final = "facts_changed"
 

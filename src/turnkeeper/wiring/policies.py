@@ -96,6 +96,7 @@ class _Retiring:
 
 
 async def _build(files: Mapping[str, bytes]) -> Served:
+    """The engine of a policy that passes its own tests; the log says whose it is."""
     bundle = parse_policy(files)
     engine = CelEngine(bundle.rules) if bundle.cedar_settings is None else await start_engine(bundle)
     try:
@@ -104,6 +105,7 @@ async def _build(files: Mapping[str, bytes]) -> Served:
         if isinstance(engine, ComposedEngine):
             await engine.close()
         raise
+    _log.info("policy_ready", policy=bundle.name, version=bundle.version, author=bundle.author)
     return engine
 
 

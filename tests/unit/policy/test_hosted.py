@@ -107,6 +107,14 @@ def test_silence_and_every_unclear_answer_deny_and_say_why(
     assert decision.reason_codes == ("evaluation_failed", *codes)
 
 
+def test_who_delegates_to_an_agent_layer_that_is_not_there_denies() -> None:
+    """ENG-03."""
+    delegating = {"decision": "allow", "errors": 0, "policies": [{"id": "ask-a-model", "delegate_to": "agent"}]}
+    assert decided(delegating).reason_codes == ("evaluation_failed", "agent_layer_unavailable")
+    both = {**FORBIDDEN, "policies": [{"id": "no-shell", "reason_code": "shell"}]}
+    assert decided(both).reason_codes == ("shell",)
+
+
 def test_a_step_that_was_not_heard_or_has_changed_since_is_not_decided() -> None:
     composed = ComposedEngine(engine("  []"), (cedar(PERMITTED),))
     heard = asyncio.run(composed.hear(tool_call(turn=TurnFacts("t", tool_calls=1))))

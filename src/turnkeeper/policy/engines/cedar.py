@@ -12,6 +12,7 @@ from turnkeeper.acs import Decision, Disposition, PolicyReference
 from turnkeeper.policy.composition import quote
 from turnkeeper.policy.facts import Facts
 from turnkeeper.policy.hosted import (
+    AGENT_LAYER_UNAVAILABLE,
     ENGINE_ANSWER_INVALID,
     ENGINE_FAILED,
     FACTS_NOT_EXPRESSIBLE,
@@ -81,6 +82,8 @@ class CedarEngine:
         if decided not in ("allow", "deny") or type(errors) is not int or not _are_notes(found):
             raise EngineUnavailable("Cedar's answer is none", code=ENGINE_ANSWER_INVALID)
         references = tuple(self._cited(one["id"]) for one in found) or (self._reference,)
+        if decided == "allow" and any("delegate_to" in one for one in found):
+            raise EngineUnavailable("a policy delegates, and nobody is there to decide", code=AGENT_LAYER_UNAVAILABLE)
         if decided == "allow":
             return Decision(Disposition.ALLOW, policy_references=references)
         if not found:

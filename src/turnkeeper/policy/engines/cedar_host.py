@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, cast
 
 import cedarpy
 
-_ANNOTATIONS: Final = ("id", "reasoning", "reason_code")
+_ANNOTATIONS: Final = ("id", "reasoning", "reason_code", "delegate_to")
 _DECISIONS: Final = {cedarpy.Decision.Allow: "allow", cedarpy.Decision.Deny: "deny"}
 
 
