@@ -71,3 +71,16 @@ def test_every_code_is_on_the_page(code: str) -> None:
 )
 def test_every_limit_is_on_the_page(limit: str) -> None:
     assert limit in " ".join(PAGE.split())
+
+
+def verify_codes() -> set[str]:
+    """The codes that `verify` gives its findings."""
+    folder = Path(__file__).parents[2] / "src" / "turnkeeper"
+    files = [*(folder / "guardian").glob("*.py"), *(folder / "cli").glob("verify*.py")]
+    calls = r'(?:_break|_notice|_broken|_found|AuditFinding)\(\s*"([a-z_]+)"'
+    return {code for file in files for code in re.findall(calls, file.read_text())}
+
+
+@pytest.mark.parametrize("code", sorted(verify_codes()))
+def test_every_code_of_verify_is_on_the_page(code: str) -> None:
+    assert f"`{code}`" in PAGE

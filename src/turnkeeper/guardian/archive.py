@@ -123,6 +123,7 @@ def _header(parts: ArchiveParts, archived_at_ms: int) -> dict[str, object]:
             "hello_hash": terms.hello_hash,
             "server_hello": orjson.Fragment(terms.server_hello),
         },
+        "intent": parts.progress.memory.kept.intent,
         "provenance_summary": parts.progress.memory.provenance.to_document(),
     }
 

@@ -32,7 +32,7 @@ OLD = RetentionRules(erase_content_after_ms=HOUR_MS, archive_after_ms=HOUR_MS)
 async def a_session(here: House, *, closed: bool = True) -> Agent:
     """A session with a turn, a refusal and, unless it goes on, an end."""
     agent = await greeted(here)
-    await agent.step("sessionStart", {})
+    await agent.step("sessionStart", {"intent": {"raw": "tidy up", "scope_mode": "strict"}})
     await agent.turn_start("t")
     await agent.step("userMessage", MESSAGE, turn_id="t")
     await agent.tool("t")
@@ -310,6 +310,7 @@ def test_an_archive_says_what_it_is_and_is_closed_by_a_seal() -> None:
     assert not is_archive(archived_once().lines[1])
     assert [lines[0]["object"], lines[-1]["object"]] == ["guardian.archive", "guardian.archive.seal"]
     assert lines[0]["terms"]["provenance_producer"] == "none"
+    assert lines[0]["intent"]["raw"] == "tidy up"
     assert (lines[-1]["records"], lines[-1]["turns"], lines[-1]["entries"]) == (8, 1, 6)
 
 
