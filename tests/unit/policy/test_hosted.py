@@ -186,6 +186,13 @@ def test_a_hook_that_no_hosted_engine_is_asked_about_needs_no_hearing() -> None:
     assert composed.evaluate(step).disposition is Disposition.ALLOW
 
 
+@pytest.mark.parametrize("hook", ["protocols/MCP/*", "protocols/MCP/tools/call"])
+def test_a_wrapped_call_is_put_to_an_engine_that_names_it_and_to_no_other(hook: str) -> None:
+    wrapped = facts("protocols/MCP/tools/call", {"jsonrpc": "2.0", "id": 1, "method": "tools/call"})
+    asked = CedarEngine(REFERENCE, HostedSettings(frozenset({hook})), Line(PERMITTED))
+    assert (asked.concerns(wrapped), asked.concerns(tool_call()), cedar(None).concerns(wrapped)) == (True, False, False)
+
+
 def test_a_step_is_asked_about_in_cedars_own_terms() -> None:
     question = cedar_request(tool_call("shell", command="ls", ratio=1.5, nothing=None, big=2**70, turn=TurnFacts("t")))
     assert question["principal"] == {"type": "Agent", "id": "agent"}

@@ -58,7 +58,7 @@ class CedarEngine:
 
     def concerns(self, facts: Facts) -> bool:
         """Whether the policy asks Cedar about this hook."""
-        return facts.hook in self._settings.hooks
+        return self._settings.concern(facts.hook)
 
     async def evaluate(self, facts: Facts) -> Decision:
         """Cedar's word on one step. Raises `EngineUnavailable`, also for facts that Cedar has no values for."""
