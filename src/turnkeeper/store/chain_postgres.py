@@ -16,6 +16,7 @@ from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.ports import Record, StoredSession, StoreFailed, UsedBefore
 from turnkeeper.store import chain_rows as rows
 from turnkeeper.store import chain_sql as sql
+from turnkeeper.store.chain_postgres_batches import batches
 from turnkeeper.store.chain_postgres_line import Line
 from turnkeeper.store.chain_postgres_link import Connection, connect, failure, fetch, is_lost, numbered
 from turnkeeper.store.chain_postgres_schema import prepare_postgres
@@ -25,6 +26,7 @@ from turnkeeper.store.guardian_refusals import StoreInUse
 LOCK_WAIT_MS: Final = 2_000
 """How long a Guardian that has just ended, or a connection that has just broken, is given to let the lock go."""
 _GUARDIAN_LOCK: Final = 0x746B67_75
+_NO_SCANS: Final = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin"]
 _HOLDER: Final = (
     "SELECT a.pid, a.client_addr::text, a.backend_start::text FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
     " WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = ?::bigint::oid"
@@ -129,6 +131,8 @@ class PostgresGuardianStore:
 def _connect_writer(url: str) -> Connection:
     connection = connect(url, purpose="guardian")
     try:
+        # A plan that was made while a table was small is kept, and must not read the whole table once it is large.
+        connection.execute("SELECT set_config(name, 'off', false) FROM unnest(%s::text[]) AS name", (_NO_SCANS,))
         _take_lock(connection)
     except BaseException:
         connection.close()
@@ -166,16 +170,17 @@ def _holder(connection: Connection) -> str:
 
 def _write(connection: Connection, batch: Sequence[Record]) -> None:
     updates: list[psycopg.RawCursor[tuple[Any, ...]]] = []
+    sessions = 0
     with connection.pipeline():
         connection.execute("BEGIN")
-        for statement, values in rows.changes(batch):
-            query = numbered(statement)
-            for row in values:
-                cursor = psycopg.RawCursor(connection)
-                cursor.execute(query, row)
-                if statement is sql.UPDATE_SESSION:
-                    updates.append(cursor)
+        for statement, changed in rows.changes(batch):
+            cursors = [
+                psycopg.RawCursor(connection).execute(numbered(text), values)
+                for text, values in batches(statement, changed)
+            ]
+            if statement is sql.UPDATE_SESSION:
+                updates, sessions = cursors, len(changed)
     # INVARIANT: an archived session gets no further step, whatever a Guardian remembers of it.
-    if any(cursor.rowcount != 1 for cursor in updates):
+    if sum(cursor.rowcount for cursor in updates) != sessions:
         raise StoreFailed("a session of the batch is not there")
     connection.execute("COMMIT")

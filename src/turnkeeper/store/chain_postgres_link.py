@@ -14,6 +14,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format
 
 from turnkeeper.guardian.ports import StoreFailed
 from turnkeeper.store.guardian_refusals import GuardianUrlInvalid
@@ -64,9 +65,16 @@ class _TextBack(Loader):
 
 
 class _Number(Dumper):
-    # Without a type of its own, a number has its column's, and one prepared statement serves small and large ones.
+    # Without a type of its own, a value has its column's: one prepared statement serves small and large ones, and none.
     def dump(self, obj: int) -> bytes:
         return b"%d" % obj
+
+
+class _Bytes(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj
 
 
 def connect(url: str, *, purpose: str, read_only: bool = False) -> Connection:
@@ -133,6 +141,7 @@ def _first_line(error: psycopg.Error) -> str:
 def _set_up(connection: Connection, *, read_only: bool) -> None:
     connection.adapters.register_dumper(str, _Text)
     connection.adapters.register_dumper(int, _Number)
+    connection.adapters.register_dumper(bytes, _Bytes)
     connection.adapters.register_loader("text", _TextBack)
     limit_ms = READ_TIMEOUT_MS if read_only else STATEMENT_TIMEOUT_MS
     wanted = {
