@@ -154,8 +154,8 @@ class TurnIds:
 
     @property
     def union(self) -> tuple[str, ...]:
-        """In the order they were sent."""
-        return tuple(self._ids)
+        """Each once, in the order they were first sent: a step that waited is sent again with the same labels."""
+        return tuple(dict.fromkeys(self._ids))
 
 
 def _parts(member: object) -> Iterable[object]:
