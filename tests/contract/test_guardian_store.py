@@ -186,8 +186,13 @@ def test_a_step_without_a_nonce_is_recorded(store: GuardianStore) -> None:
 
 def test_a_closed_or_unopened_store_fails_and_says_so(guardian_url: str) -> None:
     store = guardian_database(guardian_url).store()
-    with pytest.raises(StoreFailed):
-        store.load_session(SESSION, 1)
+    for _ in range(2):
+        with pytest.raises(StoreFailed):
+            store.load_session(SESSION, 1)
+        with pytest.raises(StoreFailed):
+            store.commit([hello()])
+        store.open()
+        store.close()
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.uuids())

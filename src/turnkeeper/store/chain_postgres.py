@@ -76,6 +76,7 @@ class PostgresGuardianStore:
         A failure while committing leaves it open whether the batch is durable; the lock is not had again before the
         server has decided.
         """
+        self._check_open()
         try:
             if self._writer is None:
                 self._writer = _connect_writer(self._url)
@@ -107,12 +108,15 @@ class PostgresGuardianStore:
             with connection.transaction():
                 return body(partial(fetch, connection))
 
-        if not self._open:
-            raise StoreFailed("the Guardian's store is not open")
+        self._check_open()
         try:
             return self._reader.ask(in_one_snapshot)
         except psycopg.Error as error:
             raise failure("the Guardian's store could not be read", error) from error
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise StoreFailed("the Guardian's store is not open")
 
     def _recover_writer(self) -> None:
         """Ends what the batch left open; a connection that cannot is let go, and the lock with it."""

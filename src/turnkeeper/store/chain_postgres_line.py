@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import psycopg
 
-from turnkeeper.store.chain_postgres_link import Connection, is_lost
+from turnkeeper.store.chain_postgres_link import AnswerTimedOut, Connection, is_lost
 
 _Result = TypeVar("_Result")
 
@@ -39,14 +39,9 @@ class Line:
             fresh = self._connection is None
             try:
                 return self._run(body)
-            except psycopg.Error:
-                if fresh or self._connection is not None:
+            except psycopg.Error as error:
+                if fresh or self._connection is not None or isinstance(error, AnswerTimedOut):
                     raise
-            return self._run(body)
-
-    def tell(self, body: Callable[[Connection], _Result]) -> _Result:
-        """What a body that changes something returns; it is run once. Raises `psycopg.Error`."""
-        with self._using:
             return self._run(body)
 
     def _run(self, body: Callable[[Connection], _Result]) -> _Result:

@@ -34,13 +34,17 @@ _ESCAPE: Final = "\x1a"
 _T = TypeVar("_T")
 
 
+class AnswerTimedOut(psycopg.OperationalError):
+    """A server that says nothing; asking again at once would take as long."""
+
+
 class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that gives up on a server that does not answer. Broken is then what it is."""
 
     answer_timeout_ms: int = ANSWER_TIMEOUT_MS
 
     def wait(self, gen: PQGen[_T], interval: float = 0.1, timeout: float | None = None) -> _T:
-        """What psycopg waits for, within the time that there is. Raises `psycopg.OperationalError`."""
+        """What psycopg waits for, within the time that there is. Raises `AnswerTimedOut`."""
         limit_s = self.answer_timeout_ms / 1000 if timeout is None else timeout
         return super().wait(_until(gen, monotonic() + limit_s), interval)
 
@@ -166,7 +170,7 @@ def _until(gen: PQGen[_T], deadline: float) -> Generator[Any, Any, _T]:
         while True:
             ready = yield wanted
             if monotonic() > deadline:
-                raise psycopg.OperationalError("the server did not answer in time")
+                raise AnswerTimedOut("the server did not answer in time")
             wanted = gen.send(ready)
     except StopIteration as done:
         return done.value
