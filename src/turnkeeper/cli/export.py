@@ -32,6 +32,10 @@ def export(
     settings = load(config, data_dir).settings
     with require_record(settings, DataDir(settings.data_dir)).reader() as reader:
         lines = 0
+        if (archived := reader.archived_session(acs_session_id(session))) is not None:
+            raise UsageRefused(
+                f"the session {session} is archived", hint=f"Its record is the archive {archived.archive_file}."
+            )
         for line in export_lines(reader, acs_session_id(session)):
             sys.stdout.buffer.write(line)
             lines += 1

@@ -26,8 +26,8 @@ from turnkeeper.guardian.ports import (
     WithContent,
 )
 
-STEPS_PER_TRANSACTION: Final = 64
-ROWS_PER_TRANSACTION: Final = 200
+STEPS_PER_TRANSACTION: Final = 32
+ROWS_PER_TRANSACTION: Final = 64
 SESSIONS_PER_PAGE: Final = 100
 MAX_PROBLEMS: Final = 20
 ARCHIVE_SUFFIX: Final = ".acs.jsonl"
@@ -133,11 +133,13 @@ class Retention:
         *,
         forget: Callable[[str], None] | None = None,
         is_stopping: Callable[[], bool] | None = None,
+        pause: Callable[[], object] | None = None,
     ) -> None:
         """Takes what it works on.
 
         `keyring` has the keys that sessions were signed with, revoked ones too. `forget` tells a Guardian that runs
-        over the same store to drop what it remembers of a session. `is_stopping` ends a run early.
+        over the same store to drop what it remembers of a session. `is_stopping` ends a run early; `pause` is called
+        after each change, so that whoever waits for the store has it in between.
         """
         self._store = store
         self._archives = archives
@@ -145,6 +147,7 @@ class Retention:
         self._rules = rules
         self._forget = forget or _nothing
         self._is_stopping = is_stopping or _never
+        self._pause = pause or _at_once
 
     def erase(self, now_ms: int) -> RetentionReport:
         """Erases content that is old enough. Raises `StoreFailed`."""
@@ -194,6 +197,7 @@ class Retention:
                 if old:
                     self._store.erase(session_id, [(step.recorded, _record(step, key)) for step in old])
                     run.erased += len(old)
+                    self._pause()
                     after = old[-1].recorded
                 if len(old) < limit:
                     return
@@ -229,10 +233,15 @@ class Retention:
 
     def _remove(self, session_id: str) -> None:
         while self._store.remove_rows(session_id, ROWS_PER_TRANSACTION):
-            pass
+            self._pause()
+        self._pause()
 
 
 def _nothing(_: str) -> None:
+    return
+
+
+def _at_once() -> None:
     return
 
 

@@ -25,6 +25,8 @@ from turnkeeper.wiring.keys import stored_keyring
 from turnkeeper.wiring.record import guardian_record
 
 HOUR_MS: Final = 3_600_000
+PAUSE_S: Final = 0.02
+"""Between two changes of a run beside a Guardian that decides: SQLite's writers find each other by trying again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +48,7 @@ def make_retention(
     *,
     forget: Callable[[str], None] | None = None,
     is_stopping: Callable[[], bool] | None = None,
+    pause: Callable[[], object] | None = None,
 ) -> Retention:
     """Retention over a data dir; `forget` belongs to the Guardian that runs on it."""
     return Retention(
@@ -55,6 +58,7 @@ def make_retention(
         rules,
         forget=forget,
         is_stopping=is_stopping,
+        pause=pause,
     )
 
 
@@ -85,6 +89,7 @@ async def retaining(base: Base, guardian: Guardian) -> AsyncGenerator[None, None
         rules,
         forget=lambda session_id: _told(loop, guardian, session_id),
         is_stopping=stopped.is_set,
+        pause=lambda: stopped.wait(PAUSE_S),
     )
     ended = asyncio.Event()
     running = asyncio.create_task(

@@ -137,3 +137,10 @@ def test_an_agents_audit_log_is_held_against_an_export(data_dir: Path, tmp_path:
     report = run("verify", str(told), "--against", str(export), "--data-dir", str(data_dir))
     assert report.exit_code == 1
     assert "[guardian_step_missing]" in report.stdout
+
+
+def test_an_archived_session_is_not_exported_but_named(data_dir: Path) -> None:
+    session_id = closed_session(data_dir)
+    refused = run("export", session_id, "--data-dir", str(data_dir)).exception
+    assert isinstance(refused, TurnkeeperError)
+    assert f"{session_id}.acs.jsonl" in str(refused.hint)
