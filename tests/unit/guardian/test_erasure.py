@@ -1,12 +1,13 @@
-"""Erasing content, whatever was recorded and however much of it goes: heads stay, and what is left still verifies."""
+"""What went, whatever was recorded and however much of it: heads stay, and what is left still verifies."""
 
 import asyncio
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.guardian.kit import KEYRING, MESSAGE, Agent, House, greeted, house, running
+from tests.unit.guardian.kit import KEYRING, MESSAGE, Agent, House, findings, greeted, house, running
 
 from turnkeeper.clock import epoch_ms
 from turnkeeper.guardian.auditing import Severity
@@ -114,5 +115,31 @@ def test_a_row_that_was_erased_by_hand_shows_that_no_signed_decision_is_left(tmp
         _, report = verified(here, agent.session_id)
         told = [found.message for found in report.findings if found.severity is Severity.NOTICE]
         assert told[0].endswith("its hash remains")
+
+    running(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("key_id", "stated", "found"),
+    [("default", "own", []), ("default", "f" * 64, ["subagent_chain_hash_differs"]), ("other", "f" * 64, [])],
+)
+def test_a_subagent_whose_session_is_archived_is_still_held_to_its_head(
+    tmp_path: Path, key_id: str, stated: str, found: list[str]
+) -> None:
+    async def work(here: House) -> None:
+        child = await greeted(here)
+        end = await child.step("sessionEnd", {"reason": "completed"})
+        here.clock.advance(1)
+        rules = RetentionRules(archive_after_ms=0)
+        store, archives = SqliteRetention(here.path), FolderArchives(tmp_path)
+        Retention(store, archives, lambda: KEYRING, rules, forget=here.guardian.forget).archive(
+            epoch_ms(here.clock.now())
+        )
+        parent = here.agent(key_id=key_id)
+        await parent.hello()
+        head = end.chain_hash if stated == "own" else stated
+        stop = {"subagent_session_id": child.session_id, "outcome": "completed", "final_chain_hash": head}
+        assert (await parent.step("subagentStop", stop)).decision == "allow"
+        assert findings(here) == found
 
     running(tmp_path, work)
