@@ -15,3 +15,9 @@ _Record = TypeVar("_Record")
 def record(cls: type[_Record]) -> type[_Record]:
     """A dataclass with slots, equal and hashed by its members. Nobody assigns to one: take `dataclasses.replace`."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record_with_cache(cls: type[_Record]) -> type[_Record]:
+    """The same without slots: what a `cached_property` worked out has a place in it."""
+    return dataclass(unsafe_hash=True)(cls)

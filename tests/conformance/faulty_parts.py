@@ -42,7 +42,7 @@ def any_label(original: Any) -> Any:
 
 
 def linked_in_hex(_: Any) -> Any:
-    def link(entry: Mapping[str, object], previous: str | None) -> dict[str, object]:
+    def link(entry: Mapping[str, object], previous: str | None, _: object = None) -> dict[str, object]:
         digest = hashlib.sha256(canonicalize(entry) + (previous or "").encode()).hexdigest()
         return dict(entry) | {"previous_hash": previous, "entry_hash": digest}
 
@@ -50,7 +50,7 @@ def linked_in_hex(_: Any) -> Any:
 
 
 def linked_after_zeros(original: Any) -> Any:
-    def link(entry: Mapping[str, object], previous: str | None) -> dict[str, object]:
+    def link(entry: Mapping[str, object], previous: str | None, _: object = None) -> dict[str, object]:
         return original(entry, previous or "0" * 64) | {"previous_hash": previous}
 
     return link

@@ -8,12 +8,15 @@ RFC 8785; the rest goes to the reference implementation. Pure.
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 import rfc8785
 
 from turnkeeper.errors import TurnkeeperError
+
+Writer: TypeAlias = Callable[[object], bytes]
+"""`canonicalize`, or `canonicalize_safe` for a value that is known to need no more."""
 
 MAX_DEPTH: Final = 64
 MAX_SAFE_INTEGER: Final = 2**53 - 1
@@ -50,7 +53,7 @@ def canonicalize(value: object) -> bytes:
         raise CanonicalizationRejected(f"the value has no canonical form: {error}") from error
 
 
-def canonical_writer(document: object) -> Callable[[object], bytes]:
+def canonical_writer(document: object) -> Writer:
     """What writes the canonical form of a document and of any part of it, in place of `canonicalize`.
 
     For a document of which several forms are owed: looking it through takes four times as long as writing it, and

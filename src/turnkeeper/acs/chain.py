@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize
+from turnkeeper.acs.canonical import CanonicalizationRejected, Writer, canonicalize
 from turnkeeper.acs.envelope import RequestEnvelope
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
 from turnkeeper.records import record
@@ -84,20 +84,21 @@ class ContextEntry:
         return {name: member for name, member in members.items() if member is not None}
 
 
-def link(entry: Mapping[str, object], previous: str | None) -> dict[str, object]:
+def link(entry: Mapping[str, object], previous: str | None, write: Writer = canonicalize) -> dict[str, object]:
     """The entry with `previous_hash` (null for the first) and `entry_hash`.
 
+    `write` is `canonicalize_safe` where whoever made the entry knows that it may be.
     Raises `LocalProtocolError` for a `previous` that is no digest, and `CanonicalizationRejected`.
     """
     if previous is not None and _DIGEST.fullmatch(previous) is None:
         raise LocalProtocolError("the previous hash is not 64 lower-case hexadecimal digits")
-    return {**entry, "previous_hash": previous, "entry_hash": entry_hash(entry, previous)}
+    return {**entry, "previous_hash": previous, "entry_hash": entry_hash(entry, previous, write)}
 
 
-def entry_hash(entry: Mapping[str, object], previous: str | None) -> str:
+def entry_hash(entry: Mapping[str, object], previous: str | None, write: Writer = canonicalize) -> str:
     """SHA-256 of the canonical content followed by the raw 32 bytes of the previous hash, in lower-case hex."""
     content = {name: member for name, member in entry.items() if name not in _OUTSIDE_CONTENT}
-    return hashlib.sha256(canonicalize(content) + bytes.fromhex(previous or "")).hexdigest()
+    return hashlib.sha256(write(content) + bytes.fromhex(previous or "")).hexdigest()
 
 
 def request_hash(params: Mapping[str, object]) -> str:

@@ -10,10 +10,10 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal, Protocol, cast
 
-from turnkeeper.acs.canonical import CanonicalizationRejected, canonical_writer, canonicalize
+from turnkeeper.acs.canonical import CanonicalizationRejected, Writer, canonical_writer, canonicalize
 from turnkeeper.acs.keys import KeyUnknown, SessionKey
 from turnkeeper.acs.strictjson import is_object
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
@@ -65,12 +65,13 @@ def sign_request(document: Mapping[str, object], key: SessionKey) -> dict[str, o
     return _signed(document, "params", key)
 
 
-def sign_response(document: Mapping[str, object], key: SessionKey) -> dict[str, object]:
+def sign_response(document: Mapping[str, object], key: SessionKey, write: Writer = canonicalize) -> dict[str, object]:
     """The answer with `result.signature` or `error.signature`.
 
+    `write` is `canonicalize_safe` where whoever made the answer knows that it may be.
     Raises `CanonicalizationRejected`, and `LocalProtocolError` where there is neither.
     """
-    return _signed(document, _answer_place(document), key)
+    return _signed(document, _answer_place(document), key, write)
 
 
 class KeySource(Protocol):
@@ -118,21 +119,21 @@ def verify_response(document: object, key: SessionKey) -> None:
         raise SignatureRejected(error.message, code="not_canonicalizable") from error
 
 
-def _signed(document: Mapping[str, object], place: _Place, key: SessionKey) -> dict[str, object]:
+def _signed(
+    document: Mapping[str, object], place: _Place, key: SessionKey, write: Writer = canonicalize
+) -> dict[str, object]:
     members = document.get(place)
     if not isinstance(members, Mapping):
         raise LocalProtocolError(f"{place} is not an object, so it cannot carry a signature")
     signature = {
         "algorithm": HMAC_SHA256,
-        "value": base64.b64encode(_mac(document, place, key)).decode(),
+        "value": base64.b64encode(_mac(document, place, key, write)).decode(),
         "key_id": key.key_id,
     }
     return {**document, place: {**cast("Mapping[str, object]", members), "signature": signature}}
 
 
-def _mac(
-    document: Mapping[str, object], place: _Place, key: SessionKey, write: Callable[[object], bytes] = canonicalize
-) -> bytes:
+def _mac(document: Mapping[str, object], place: _Place, key: SessionKey, write: Writer = canonicalize) -> bytes:
     unsigned = dict(cast("Mapping[str, object]", document[place]))
     unsigned.pop("signature", None)
     return hmac.digest(key.secret, write({**document, place: unsigned}), "sha256")
@@ -143,7 +144,7 @@ def _check_mac(
     place: _Place,
     claim: _Claim,
     key: SessionKey,
-    write: Callable[[object], bytes] = canonicalize,
+    write: Writer = canonicalize,
 ) -> None:
     if not hmac.compare_digest(_mac(document, place, key, write), claim.mac):
         raise SignatureRejected("the signature does not cover this envelope")

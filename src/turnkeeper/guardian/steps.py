@@ -21,6 +21,7 @@ from turnkeeper.acs import (
     ReplayDetected,
     SchemaViolation,
     TimestampMalformed,
+    canonicalize_safe,
     check_window,
     link,
     parse_timestamp,
@@ -302,7 +303,8 @@ def _entry(call: Call, placement: Placement, head: str | None, traced: Trace) ->
         call.envelope, turn_id=placement.turn_id, provenance_summary=summary, params_hash=call.params_hash
     )
     try:
-        return link(entry.to_document(), head)
+        # Texts and counts alone, under names of the standard's: this document needs no looking through.
+        return link(entry.to_document(), head, canonicalize_safe)
     except CanonicalizationRejected as rejected:
         raise LocalProtocolError(f"an entry has no canonical form: {rejected.message}") from rejected
 

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from turnkeeper.acs import hook_name
 from turnkeeper.policy.intent import Capability, IntentFacts, IntentMatch, match_intent
-from turnkeeper.records import record
+from turnkeeper.records import record, record_with_cache
 
 FACT_NAMES: Final = (
     "step",
@@ -94,12 +94,12 @@ _NO_TURN = TurnFacts()
 _NO_PROVENANCE = ProvenanceFacts()
 
 
-@dataclass(frozen=True)
+@record_with_cache
 class Facts:
     """One step and what stands around it. `environment` is empty where the client names none.
 
     `called` is the tool call inside a wrapped message, in the members of a toolCallRequest; `tool` and `args` are read
-    from it where there is one. Without slots, so that what several rules of a policy ask for is worked out once.
+    from it where there is one. What several rules of a policy ask for is worked out once.
     """
 
     method: str
