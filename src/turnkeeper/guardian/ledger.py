@@ -165,7 +165,7 @@ def _remembered(considered: Considered, step: Step, *, turns: int) -> Considered
     if once:
         memory = memory.keeping(noted=(*memory.kept.noted, *once))
     notes += once.values()
-    # Written out, as in `with_data`: `dataclasses.replace` takes four times as long, and this is nearly every step.
+    # Written out, as in `with_data`: `dataclasses.replace` takes five times as long, and this is nearly every step.
     return Considered(
         considered.placement,
         traced,

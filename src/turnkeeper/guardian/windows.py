@@ -87,7 +87,7 @@ class TurnWindow:
 
     def counted(self, *, tool_call: bool) -> "TurnWindow":
         """The window after one more step, in the turns around it as well."""
-        # Written out: `dataclasses.replace` takes four times as long, and this is every step of a turn.
+        # Written out: `dataclasses.replace` takes five times as long, and this is every step of a turn.
         return TurnWindow(
             self.turn_id,
             self.ordinal,
