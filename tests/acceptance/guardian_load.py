@@ -135,7 +135,7 @@ class Agent:
         answer = self.read(raw, request_id)
         found = answer.recorded if isinstance(answer, Refusal) else answer
         self.recovered += isinstance(found, Recorded)
-        if isinstance(found, Verdict | Recorded) and found.chain_hash is not None:
+        if isinstance(found, Verdict | Recorded) and found.decision is not None and found.chain_hash is not None:
             return found.decision, found.chain_hash
         self.undecided.append(answer)
         return None
