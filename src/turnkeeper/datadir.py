@@ -64,6 +64,11 @@ class DataDir:
         return self.root / "guardian" / "guardian.db"
 
     @property
+    def archives(self) -> Path:
+        """Archives of sessions that left guardian.db, unless a setting names another folder."""
+        return self.root / "guardian" / "archives"
+
+    @property
     def outside_key(self) -> Path:
         """The key of label `default`, for clients at `/acs`."""
         return self.root / "guardian" / "default.key"

@@ -2,7 +2,7 @@
 
 Frozen, checked as a whole, closed to names it does not know. Where values come from is `config`'s business. Keys do
 not stand in the tree, only the names of the variables and files that hold them; what may hold a password
-(`store.url`) has a type that prints as stars.
+(`store.url`, `guardian.database_url`) has a type that prints as stars.
 """
 
 import json
@@ -17,10 +17,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from pydantic.fields import FieldInfo
 
 PROVIDER_PLACEHOLDER: Final = "NAME"
-NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"))
+NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"), ("guardian", "trust_overrides"))
 """Where branches stand under names of the operator's own."""
 PATH_SETTINGS: Final = frozenset(
-    {("data_dir",), *(("guardian", name) for name in ("secret_file", "approver_key_file", "policy"))}
+    {
+        ("data_dir",),
+        *(("guardian", name) for name in ("secret_file", "approver_key_file", "policy")),
+        ("guardian", "retention", "archive_dir"),
+    }
 )
 
 Kibibyte: Final = 1024
@@ -97,6 +101,37 @@ class ClientSettings(Branch):
 ClientName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 
+class TrustOverrideSettings(Branch):
+    """What one source's data counts as instead of its origin's usual trust. Recorded as a finding where it is used."""
+
+    origin: Literal["user_input", "system", "tool_output", "retrieved", "a2a_inbound", "external"] = Field(
+        description="The `origin` that the data states."
+    )
+    source_id: str = Field(min_length=1, max_length=1024, description="The `source_id` that the data states.")
+    trust: Literal["trusted", "unknown", "untrusted"] = Field(description="What the data counts as.")
+
+
+OverrideName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+
+
+class RetentionSettings(Branch):
+    """What the Guardian's record loses with time. Hashes, entries, decisions and heads stay; unset, everything does."""
+
+    erase_content_after_hours: Count | None = Field(
+        default=None, description="Age at which the bodies of requests and answers are erased. Unset: never."
+    )
+    archive_after_hours: Count | None = Field(
+        default=None,
+        description="Time after the last record of a closed session at which it leaves for an archive. Unset: never.",
+    )
+    archive_dir: Path | None = Field(
+        default=None, description="Folder of archives. Unset: `guardian/archives` in the data dir."
+    )
+    interval_ms: Count = Field(default=3_600_000, description="Time between two runs.")
+    max_steps_per_run: Count = Field(default=10_000, description="Steps that one run may erase.")
+    max_sessions_per_run: Count = Field(default=100, description="Sessions that one run may archive.")
+
+
 class GuardianSettings(Branch):
     """The Guardian that is asked before every step: the one in this process, or another by URL."""
 
@@ -116,6 +151,11 @@ class GuardianSettings(Branch):
     policy: Path | None = Field(
         default=None, description="Rule file (YAML) of our own Guardian. Unset: the shipped rules."
     )
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="Where our own Guardian keeps its record: `sqlite:////path` or `postgresql://...`."
+        " Unset: SQLite in the data dir.",
+    )
     decision_timeout_ms: Count = Field(default=5_000, description="How long one decision may take.")
     on_decision_failure: Literal["deny", "proceed"] = Field(
         default="deny",
@@ -126,8 +166,19 @@ class GuardianSettings(Branch):
         default=3, description="Deferrals that a session may have; the next is denied (`deferral_bound_exceeded`)."
     )
     max_batch_requests: Count = Field(default=64, description="Requests that one batch may hold.")
+    retention: RetentionSettings = RetentionSettings()
     clients: dict[ClientName, ClientSettings] = Field(
         default_factory=dict[str, ClientSettings], description="Clients of our Guardian that cannot do everything."
+    )
+    policy_requires_provenance: bool = Field(
+        default=False,
+        description="Whether an agent that produces no provenance is refused at the handshake: for policies that"
+        " decide by `provenance`.",
+    )
+    trust_overrides: dict[OverrideName, TrustOverrideSettings] = Field(
+        default_factory=dict[str, TrustOverrideSettings],
+        max_length=256,
+        description="Sources whose data our Guardian trusts otherwise than by its origin.",
     )
 
     @model_validator(mode="after")
@@ -140,6 +191,19 @@ class GuardianSettings(Branch):
             raise ValueError("guardian.approvals_url needs guardian.url: the Guardian in this process needs neither")
         if self.url is not None and self.policy is not None:
             raise ValueError("guardian.policy has no effect with guardian.url: that Guardian has rules of its own")
+        if self.url is not None and self.database_url is not None:
+            raise ValueError("guardian.database_url has no effect with guardian.url: the record is that Guardian's")
+        if self.url is not None and (self.policy_requires_provenance or self.trust_overrides):
+            raise ValueError(
+                "guardian.policy_requires_provenance and guardian.trust_overrides have no effect with guardian.url"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_trust_for_a_source(self) -> "GuardianSettings":
+        sources = [(override.origin, override.source_id) for override in self.trust_overrides.values()]
+        if len(set(sources)) != len(sources):
+            raise ValueError("two of guardian.trust_overrides are about the same origin and source_id")
         return self
 
 
@@ -282,6 +346,9 @@ class Settings(Branch):
     )
 
 
+_TRUSTED_ORIGINS: Final = frozenset({"user_input", "system"})
+
+
 def unsafe_choices(settings: Settings) -> tuple[str, ...]:
     """A sentence for each setting that gives protection away, for the startup log."""
     choices: list[str] = []
@@ -289,6 +356,11 @@ def unsafe_choices(settings: Settings) -> tuple[str, ...]:
         choices.append("sandbox.kind is none: agents and tools run without any wall, with this user's rights")
     if settings.guardian.on_decision_failure == "proceed":
         choices.append("guardian.on_decision_failure is proceed: a step without a verdict is carried out")
+    choices.extend(
+        f"guardian.trust_overrides.{name}: {override.origin} from {override.source_id} counts as {override.trust}"
+        for name, override in settings.guardian.trust_overrides.items()
+        if override.origin not in _TRUSTED_ORIGINS and override.trust != "untrusted"
+    )
     if settings.server.host not in {"127.0.0.1", "::1", "localhost"}:
         choices.append(f"server.host is {settings.server.host}: plain HTTP is open to other machines")
     if settings.webhooks.networks:

@@ -183,6 +183,18 @@ def test_a_label_is_added_and_revoked_while_the_guardian_runs(place: Place) -> N
         assert asyncio.run(greets(url)) is False
 
 
+def test_what_a_key_outside_of_the_data_dir_signed_verifies_with_that_key(place: Place) -> None:
+    async def main() -> None:
+        async with place.client(over_stdio(place)) as guardian, guardian.session() as session, session.turn() as turn:
+            await turn.tool_call_request("shell", {"command": "ls"})
+
+    asyncio.run(main())
+    given = place.run("verify", "--secret-file", str(place.secret))
+    assert (given.returncode, "intact: 1 sessions" in given.stdout) == (0, True)
+    assert place.run("verify", "--secret-file", str(place.secret), "--key-id", "other").returncode == 1
+    assert place.run("verify", "--secret-file", str(place.home / "nowhere")).returncode == 2
+
+
 def frames(place: Place, written: bytes) -> tuple[int, bytes]:
     """The exit code and the output for some input and its end."""
     done = subprocess.run(

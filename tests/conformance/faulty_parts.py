@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from turnkeeper.acs import Decision, Disposition, KeyMatch, canonicalize
+from turnkeeper.acs import Decision, Disposition, KeyMatch, canonicalize, request_hash
 from turnkeeper.acs.obedience import Course
 from turnkeeper.guardian.dispositions import Given
 from turnkeeper.guardian.windows import Placement, TurnWindow
@@ -28,7 +28,8 @@ def always(value: object) -> Callable[[Any], Any]:
 def skipped_signature(_: Any) -> Any:
     def verify(document: Any, keyring: Any) -> KeyMatch:
         key_id = str(document["params"].get("signature", {}).get("key_id", "default"))
-        return KeyMatch(key_id, keyring.session_key(key_id, document["params"]["metadata"]["session_id"]))
+        key = keyring.session_key(key_id, document["params"]["metadata"]["session_id"])
+        return KeyMatch(key_id, key, request_hash(document["params"]))
 
     return verify
 
@@ -41,7 +42,7 @@ def any_label(original: Any) -> Any:
 
 
 def linked_in_hex(_: Any) -> Any:
-    def link(entry: Mapping[str, object], previous: str | None) -> dict[str, object]:
+    def link(entry: Mapping[str, object], previous: str | None, _: object = None) -> dict[str, object]:
         digest = hashlib.sha256(canonicalize(entry) + (previous or "").encode()).hexdigest()
         return dict(entry) | {"previous_hash": previous, "entry_hash": digest}
 
@@ -49,7 +50,7 @@ def linked_in_hex(_: Any) -> Any:
 
 
 def linked_after_zeros(original: Any) -> Any:
-    def link(entry: Mapping[str, object], previous: str | None) -> dict[str, object]:
+    def link(entry: Mapping[str, object], previous: str | None, _: object = None) -> dict[str, object]:
         return original(entry, previous or "0" * 64) | {"previous_hash": previous}
 
     return link
@@ -198,3 +199,17 @@ def unbounded(_: Any) -> Any:
         return Given(decision)
 
     return defer
+
+
+def as_it_was(_: Any) -> Any:
+    def original(_ruling: Any, arguments: Any) -> Any:
+        return arguments
+
+    return original
+
+
+def short_by_one(original: Any) -> Any:
+    async def union(self: Any, session_id: str, turn_id: str) -> Any:
+        return (await original(self, session_id, turn_id))[1:]
+
+    return union

@@ -1,8 +1,9 @@
 """Fuzzes both doors of the Guardian: `python tests/conformance/fuzz_doors.py --seconds 600 --seed 1`.
 
-Traffic of every hook is broken in its bytes, in its members (and signed again), in batches and in its framing. Whatever
-comes: an answer in time, 200 or 413, codes of the registry with a reason, no internal error, a Guardian that still
-decides, memory that does not grow with the rounds, and a chain that verifies at the end.
+Traffic of every hook, of wrapped MCP, of the agent's parts and of steps that wait is broken in its bytes, in its
+members (and signed again), in batches and in its framing. Whatever comes: an answer in time that fits the standard's
+schema, 200 or 413, codes of the registry with a reason, no internal error, a Guardian that still decides, memory that
+does not grow with the rounds, and a chain that verifies at the end.
 """
 
 import argparse
@@ -17,17 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
-from uuid import uuid4
 
 import httpx
 import orjson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.unit.guardian.kit import KEYRING, TOOL_CALL, Agent, House, house
-from tests.unit.guardian.samples import PAYLOADS
+from tests.conformance.fuzz_traffic import POLICY, Talk, decide_something
+from tests.unit.guardian.kit import KEYRING, TOOL_CALL, House, engine, house
 
-from turnkeeper.acs import AcsErrorCode, CanonicalizationRejected, Disposition, sign_request
+from turnkeeper.acs import AcsErrorCode, CanonicalizationRejected, Disposition, SchemaViolation, sign_request, validator
 from turnkeeper.acs.framing import FrameBroken, FrameReader, render_frame
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import guardian_app
@@ -39,7 +39,7 @@ MAX_BODY_BYTES: Final = 262_144
 PATIENCE_S: Final = 20.0
 SESSIONS: Final = 8
 REGISTRY: Final = frozenset(int(code) for code in AcsErrorCode)
-METHODS: Final = sorted(PAYLOADS.keys() - {"steps/sessionEnd"})
+MOST_FRAMES: Final = 4
 MAX_GROWTH_KIB: Final = 65_536
 ODD: Final[tuple[object, ...]] = (
     None, True, -1, 0.1, 1e308, 2**63, "", "\x00", "x" * 5_000, "\u202e", [], {}, [1], {"": 1}, "2026-12-01T10:00:00Z",
@@ -65,14 +65,15 @@ class Fuzzer:
         self.here = here
         self.random = random.Random(seed)
         self.report = Report()
-        self.agents = [here.agent() for _ in range(SESSIONS)]
+        self.talks = [self._talk(proven=number % 2 == 0) for number in range(SESSIONS)]
         app = guardian_app(here.guardian, Door("http", KEYRING), max_body_bytes=MAX_BODY_BYTES, path="/acs")
         self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guardian")
 
     async def begin(self) -> None:
         """Opens the sessions that hostile traffic will name."""
-        for agent in self.agents:
-            await agent.hello()
+        for talk in self.talks:
+            if not await talk.begin():
+                self._problem("an honest hello was refused", b"")
 
     async def end(self) -> None:
         """Closes the client and verifies what was recorded."""
@@ -91,23 +92,36 @@ class Fuzzer:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._over_http(body)
-                await self._over_stdio(body if self.random.random() < 0.2 else self.body())
+                others = [self.body() for _ in range(self.random.randint(1, MOST_FRAMES))]
+                await self._over_stdio([*others, body] if self.random.random() < 0.2 else others)
                 if self.report.rounds % 50 == 0:
                     await self._honest()
+                if self.report.rounds % 10 == 0:
+                    decide_something(self.here, self.random)
+                    self.here.clock.advance(self.random.randrange(20_000))
         except TimeoutError:
             self._problem("no answer in time", body)
 
     def body(self) -> bytes:
         """A body that somebody hostile might send."""
-        choices: tuple[Mutation, ...] = (_cut, _flipped, _odd_member, _odd_member, _signed_oddly, _signed_oddly, _batch)
+        choices: tuple[Mutation, ...] = (
+            _honestly,
+            _honestly,
+            _cut,
+            _flipped,
+            _odd_member,
+            _signed_oddly,
+            _signed_oddly,
+            _batch,
+        )
         return self.random.choice(choices)(self, self.document())
 
     def document(self) -> dict[str, Any]:
         """An honest request of any hook, signed."""
-        agent: Agent = self.random.choice(self.agents)
-        method = "steps/sessionEnd" if self.random.random() < 0.002 else self.random.choice(METHODS)
-        turn_id = self.random.choice([None, "t"])
-        return orjson.loads(agent.body(method, PAYLOADS[method], request_id=str(uuid4()), turn_id=turn_id))
+        talk = self.random.choice(self.talks)
+        ends = self.random.random() < 0.002
+        method, payload = ("steps/sessionEnd", {"reason": "completed"}) if ends else talk.step()
+        return orjson.loads(talk.agent.body(method, payload, request_id=talk.request_id(), turn_id=talk.turn_id()))
 
     def signed(self, document: dict[str, Any], session_id: str) -> bytes:
         """A document with a signature of a session's key, where it has a canonical form."""
@@ -124,10 +138,13 @@ class Fuzzer:
             return
         self._judge(body, response.content)
 
-    async def _over_stdio(self, body: bytes) -> None:
+    async def _over_stdio(self, bodies: list[bytes]) -> None:
         reader, written = asyncio.StreamReader(limit=65_536), bytearray()
-        reader.feed_data(render_frame(body) if self.random.random() < 0.9 else body)
+        stream = b"".join(render_frame(body) for body in bodies)
+        broken = self.random.choice((_as_it_is, _as_it_is, _cut_short, _flipped_bytes))
+        reader.feed_data(broken(self.random, stream))
         reader.feed_eof()
+        body = b" ".join(bodies)
 
         async def write(frame: bytes) -> None:
             written.extend(frame)
@@ -141,12 +158,17 @@ class Fuzzer:
             self._judge(body, answer)
 
     async def _honest(self) -> None:
-        agent = self.here.agent()
-        await agent.hello()
-        if (await agent.step("toolCallRequest", TOOL_CALL)).decision is not Disposition.ALLOW:
+        talk = self._talk(proven=False)
+        await talk.begin()
+        if (await talk.agent.step("toolCallRequest", TOOL_CALL)).decision is not Disposition.ALLOW:
             self._problem("an honest step is no longer allowed", b"")
         # Sessions that hostile traffic has ended make room for new ones.
-        self.agents[self.random.randrange(SESSIONS)] = agent
+        fresh = self._talk(proven=self.random.random() < 0.5)
+        await fresh.begin()
+        self.talks[self.random.randrange(SESSIONS)] = fresh
+
+    def _talk(self, *, proven: bool) -> Talk:
+        return Talk(self.here.agent(), self.random, proven)
 
     def _judge(self, body: bytes, raw: bytes) -> None:
         try:
@@ -158,6 +180,11 @@ class Fuzzer:
             self._judge_one(body, one)
 
     def _judge_one(self, body: bytes, answer: dict[str, Any]) -> None:
+        hello = "negotiated_version" in answer.get("result", {})
+        try:
+            validator("handshake/response" if hello else "response-envelope").check(answer)
+        except SchemaViolation as violation:
+            self._problem(f"the answer does not fit its schema: {violation.message}", body)
         if ("error" in answer) == ("result" in answer):
             self._problem("neither a result nor an error", body)
         elif "error" not in answer:
@@ -174,16 +201,34 @@ class Fuzzer:
         self.report.problems.append(f"round {self.report.rounds}: {what}: {body[:2_000]!r}")
 
 
+def _as_it_is(source: random.Random, stream: bytes) -> bytes:
+    del source
+    return stream
+
+
+def _cut_short(source: random.Random, stream: bytes) -> bytes:
+    return stream[: source.randrange(len(stream))]
+
+
+def _flipped_bytes(source: random.Random, stream: bytes) -> bytes:
+    changed = bytearray(stream)
+    for _ in range(source.randint(1, 4)):
+        changed[source.randrange(len(changed))] = source.randrange(256)
+    return bytes(changed)
+
+
+def _honestly(fuzzer: Fuzzer, document: dict[str, Any]) -> bytes:
+    del fuzzer
+    return orjson.dumps(document)
+
+
 def _cut(fuzzer: Fuzzer, document: dict[str, Any]) -> bytes:
     body = orjson.dumps(document)
     return body[: fuzzer.random.randrange(len(body) + 1)]
 
 
 def _flipped(fuzzer: Fuzzer, document: dict[str, Any]) -> bytes:
-    body = bytearray(orjson.dumps(document))
-    for _ in range(fuzzer.random.randint(1, 8)):
-        body[fuzzer.random.randrange(len(body))] = fuzzer.random.randrange(256)
-    return bytes(body)
+    return _flipped_bytes(fuzzer.random, orjson.dumps(document))
 
 
 def _odd_member(fuzzer: Fuzzer, document: dict[str, Any]) -> bytes:
@@ -220,6 +265,11 @@ def _dumped(document: Any) -> bytes:
     return orjson.dumps(document)
 
 
+MUTATIONS: Final[tuple[Mutation, ...]] = (
+    _honestly, _honestly, _cut, _flipped, _odd_member, _signed_oddly, _signed_oddly, _batch,
+)  # fmt: skip
+
+
 def resident_kib() -> int:
     """The largest memory this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -227,7 +277,7 @@ def resident_kib() -> int:
 
 async def fuzz(folder: Path, *, seed: int, rounds: int | None = None, seconds: float | None = None) -> Report:
     """Fuzzes until the rounds are done or the time is over."""
-    async with house(folder) as here:
+    async with house(folder, policy=engine(POLICY)) as here:
         fuzzer = Fuzzer(here, seed)
         await fuzzer.begin()
         started, warm_kib = time.monotonic(), 0

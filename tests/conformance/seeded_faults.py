@@ -13,6 +13,7 @@ from tests.conformance.faulty_parts import (
     answered_at_once,
     any_input,
     any_label,
+    as_it_was,
     as_the_policy_says,
     closing_any,
     failing_open,
@@ -25,6 +26,7 @@ from tests.conformance.faulty_parts import (
     never_used,
     raised,
     rising,
+    short_by_one,
     skipped_signature,
     starting_anew,
     taken_as_it_is,
@@ -42,6 +44,7 @@ _TURNS: Final = "tests.unit.guardian.test_turns_at_the_guardian:"
 _FAULTS: Final = "tests.unit.guardian.test_faults:"
 _OURS: Final = "tests.conformance.test_guardian_requirements:"
 _CLIENT: Final = "tests.unit.client."
+_PLATFORM: Final = "tests.integration.test_producing_platform:"
 _APPROVALS: Final = "tests.unit.guardian.test_approvals:"
 
 
@@ -252,6 +255,18 @@ FAULTS: Final = (
         "turnkeeper.acs.obedience._unmodified",
         taken_as_it_is,
         _CLIENT + "test_verdicts:test_an_agent_that_cannot_modify_denies_and_says_so",
+    ),
+    Fault(
+        "the platform acts with the original",
+        "turnkeeper.turns.tool_step.arguments_after",
+        as_it_was,
+        _PLATFORM + "test_what_the_policy_changes_is_what_happens",
+    ),
+    Fault(
+        "the platform's turn derives from less than it showed",
+        "turnkeeper.turns.lineage.SessionLineages.union",
+        short_by_one,
+        _PLATFORM + "test_every_value_is_labeled_and_the_chain_says_what_was_seen",
     ),
     Fault(
         "the client records nothing",

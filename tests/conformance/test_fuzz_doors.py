@@ -13,4 +13,5 @@ from tests.conformance.fuzz_doors import fuzz
 def test_the_doors_answer_whatever_they_are_sent(tmp_path: Path, seed: int) -> None:
     report = asyncio.run(fuzz(tmp_path, seed=seed, rounds=300))
     assert report.problems == []
-    assert {"allow", "-32600", "-32004", "-32602", "-32700"} <= report.answers.keys()
+    assert {"allow", "deny", "ask", "defer", "modify"} <= report.answers.keys()
+    assert {"-32600", "-32004", "-32005", "-32602", "-32700", "frame_broken"} <= report.answers.keys()

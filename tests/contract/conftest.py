@@ -74,3 +74,35 @@ def sqlite_url(tmp_path: Path) -> str:
 def store_url(request: pytest.FixtureRequest) -> str:
     """The same test on both databases."""
     return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+GUARDIAN_DATABASE = "guardian"
+
+
+@pytest.fixture(scope="session")
+def guardian_server(postgres_server: str) -> str:
+    """A server with a database for Guardians."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {GUARDIAN_DATABASE}")
+    return postgres_server
+
+
+@pytest.fixture
+def guardian_postgres_url(guardian_server: str) -> str:
+    """A database without a Guardian's tables."""
+    url = psycopg_url(guardian_server, GUARDIAN_DATABASE)
+    with psycopg.connect(url.replace("+psycopg", "", 1), autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS turnkeeper_guardian CASCADE")
+    return url
+
+
+@pytest.fixture
+def guardian_sqlite_url(tmp_path: Path) -> str:
+    """A file that is not there yet."""
+    return f"sqlite:///{tmp_path}/guardian.db"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def guardian_url(request: pytest.FixtureRequest) -> str:
+    """The same test on both of a Guardian's databases."""
+    return str(request.getfixturevalue(f"guardian_{request.param}_url"))

@@ -22,7 +22,7 @@ from turnkeeper.client import (
 )
 from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.guardian.approvals import ApprovalAnswer, Approver
-from turnkeeper.store.approvals import SqliteApprovals
+from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 
 POLICY = b"""
 version: 1
@@ -74,7 +74,7 @@ def polling(producer: Producer = "none") -> ClientSettings:
 
 async def decide(here: House, decision: str) -> None:
     """What an operator says once there is a question."""
-    store, now_ms = SqliteApprovals(here.path), epoch_ms(here.clock.now())
+    store, now_ms = SqliteGuardianDesk(here.path), epoch_ms(here.clock.now())
     async with asyncio.timeout(30):
         while not (waiting := store.approvals(status=None, after=0, limit=9, now_ms=now_ms)):
             await asyncio.sleep(0.01)

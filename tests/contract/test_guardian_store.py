@@ -1,14 +1,11 @@
 """The contract of `GuardianStore`, run on each implementation: all or nothing, durable, unique, bounded reads."""
 
-import os
-import sqlite3
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from turnkeeper.guardian.ports import (
@@ -27,9 +24,8 @@ from turnkeeper.guardian.ports import (
     UsedBefore,
 )
 from turnkeeper.guardian.windows import TurnWindow
-from turnkeeper.store.chain import SqliteGuardianStore
-from turnkeeper.store.chain_reader import SqliteChainReader
-from turnkeeper.store.chain_schema import SCHEMA_VERSION, SchemaTooNew
+from turnkeeper.store.guardian_database import guardian_database
+from turnkeeper.store.guardian_refusals import StoreInUse
 
 SESSION = "6b1f2c9e-4d7a-4e3b-8a51-9c0d2e7f1a36"
 OTHER = "7b1f2c9e-4d7a-4e3b-8a51-9c0d2e7f1a36"
@@ -38,15 +34,15 @@ NOTHING = RecordedAnswer(None, None, None)
 Reopen = Callable[[], GuardianStore]
 
 
-@pytest.fixture(params=["sqlite"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
+@pytest.fixture
+def reopen(guardian_url: str) -> Iterator[Reopen]:
     """Opens the store again and again over the same data, closing the one before."""
     opened: list[GuardianStore] = []
 
     def again() -> GuardianStore:
         for store in opened:
             store.close()
-        opened.append(SqliteGuardianStore(tmp_path / "guardian.db"))
+        opened.append(guardian_database(guardian_url).store())
         opened[-1].open()
         return opened[-1]
 
@@ -95,10 +91,10 @@ def step(number: int, *, session_id: str = SESSION, nonce: str | None = None) ->
     )
 
 
-def decided(number: int) -> StepRecord:
+def decided(number: int, session_id: str = SESSION) -> StepRecord:
     head = f"{number:064x}"
     return replace(
-        step(number),
+        step(number, session_id=session_id),
         entry=b'{"entry":1}',
         answer=RecordedAnswer("allow", head, None),
         progress=SessionProgress(head=head, recorded=number, entries=number - 1),
@@ -188,30 +184,33 @@ def test_a_step_without_a_nonce_is_recorded(store: GuardianStore) -> None:
     assert len(stored.request_ids) == 3
 
 
-def test_a_closed_or_unopened_store_fails_and_says_so(tmp_path: Path) -> None:
-    store = SqliteGuardianStore(tmp_path / "guardian.db")
-    with pytest.raises(StoreFailed):
-        store.load_session(SESSION, 1)
+def test_a_closed_or_unopened_store_fails_and_says_so(guardian_url: str) -> None:
+    store = guardian_database(guardian_url).store()
+    for _ in range(2):
+        with pytest.raises(StoreFailed):
+            store.load_session(SESSION, 1)
+        with pytest.raises(StoreFailed):
+            store.commit([hello()])
+        store.open()
+        store.close()
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=12))
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.uuids())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
-def test_however_records_are_batched_the_result_is_the_same(tmp_path: Path, sizes: list[int]) -> None:
-    path = tmp_path / f"{len(list(tmp_path.iterdir()))}-{os.urandom(4).hex()}.db"
-    store = SqliteGuardianStore(path)
-    store.open()
-    records = [hello(), *(decided(number) for number in range(2, sum(sizes) + 1))]
+def test_however_records_are_batched_the_result_is_the_same(store: GuardianStore, sizes: list[int], id_: UUID) -> None:
+    session_id = str(id_)
+    assume(store.load_session(session_id, 1) is None)
+    records = [hello(session_id), *(decided(number, session_id) for number in range(2, sum(sizes) + 1))]
     for size in sizes:
         store.commit(records[:size])
         records = records[size:]
-    stored = store.load_session(SESSION, 100)
-    store.close()
+    stored = store.load_session(session_id, 100)
     assert stored is not None
     assert stored.progress.recorded == sum(sizes)
     assert len(stored.request_ids) == sum(sizes)
 
 
-def test_readers_see_rows_turns_and_findings_in_order(tmp_path: Path, store: GuardianStore) -> None:
+def test_readers_see_rows_turns_and_findings_in_order(guardian_url: str, store: GuardianStore) -> None:
     window = TurnWindow("t", 1, steps=3, tool_calls=1)
     finding = FindingRecord("turn_mismatch", "words", "t")
     store.commit(
@@ -222,7 +221,7 @@ def test_readers_see_rows_turns_and_findings_in_order(tmp_path: Path, store: Gua
             replace(decided(4), opened=TurnWindow("u", 2)),
         ]
     )
-    with SqliteChainReader(tmp_path / "guardian.db") as reader:
+    with guardian_database(guardian_url).reader() as reader:
         rows = list(reader.rows(SESSION))
         assert [row.recorded for row in rows] == [1, 2, 3, 4]
         assert isinstance(rows[1], ExportRow)
@@ -237,65 +236,74 @@ def test_readers_see_rows_turns_and_findings_in_order(tmp_path: Path, store: Gua
         assert reader.findings(after=found.id, limit=9) == []
 
 
-def test_readers_take_sessions_a_page_at_a_time(tmp_path: Path, store: GuardianStore) -> None:
+def test_readers_take_sessions_a_page_at_a_time(guardian_url: str, store: GuardianStore) -> None:
     names = sorted(f"{number:08d}-4d7a-4e3b-8a51-9c0d2e7f1a36" for number in range(7))
     store.commit([hello(name) for name in names])
-    with SqliteChainReader(tmp_path / "guardian.db") as reader:
+    with guardian_database(guardian_url).reader() as reader:
         seen: list[str] = []
         while page := reader.sessions(after=seen[-1] if seen else "", limit=3):
             seen += [summary.session_id for summary in page]
     assert seen == names
 
 
-def test_a_long_session_is_read_to_its_end(tmp_path: Path, store: GuardianStore) -> None:
+def test_a_long_session_is_read_to_its_end(guardian_url: str, store: GuardianStore) -> None:
     store.commit([hello(), *(decided(number) for number in range(2, 100))])
-    with SqliteChainReader(tmp_path / "guardian.db") as reader:
+    with guardian_database(guardian_url).reader() as reader:
         assert len(list(reader.rows(SESSION))) == 99
 
 
-def test_a_reader_can_change_nothing(tmp_path: Path, store: GuardianStore) -> None:
+@pytest.mark.parametrize("text", ["a\0b", "\x1a", "\x1a0\0\x1a1", "ü\0", "\\0"])
+def test_a_text_comes_back_as_it_was_whatever_is_in_it(reopen: Reopen, guardian_url: str, text: str) -> None:
+    said = replace(decided(2), method=text, turn_id=text, findings=(FindingRecord("code", text, text),))
+    reopen().commit([replace(hello(), new_session=replace(terms(), agent_id=text)), said])
+    found = reopen().load_session(SESSION, 9)
+    assert found is not None
+    assert (found.terms.agent_id, found.methods[-1]) == (text, text)
+    with guardian_database(guardian_url).reader() as reader:
+        assert reader.findings(SESSION, limit=9)[0].finding.message == text
+        assert list(reader.rows(SESSION))[1].turn_id == text
+
+
+def test_numbers_of_any_size_and_bytes_of_any_kind_come_back(reopen: Reopen, guardian_url: str) -> None:
+    body = bytes(range(256)) * 3
+    large = replace(decided(2), request=body, received_at_ms=2**53, answer=RecordedAnswer("deny", "c" * 64, -32001))
+    reopen().commit([hello(), large])
+    assert reopen().find_used(SESSION, "request-2", None).request == large.answer
+    with guardian_database(guardian_url).reader() as reader:
+        assert list(reader.rows(SESSION))[1].request == body
+        assert reader.entries(SESSION, after=0, limit=9)[0].received_at_ms == 2**53
+
+
+def test_a_second_guardian_is_refused_until_the_first_has_ended(store: GuardianStore, guardian_url: str) -> None:
+    second = guardian_database(guardian_url).store()
+    with pytest.raises(StoreInUse, match="another Guardian"):
+        second.open()
     store.commit([hello()])
-    connection = sqlite3.connect(f"file:{tmp_path}/guardian.db?mode=ro", uri=True)
-    with pytest.raises(sqlite3.OperationalError):
-        connection.execute("DELETE FROM steps")
-    connection.close()
+    store.close()
+    second.open()
+    assert second.load_session(SESSION, 9) is not None
+    second.close()
 
 
-def test_the_file_is_its_owners_alone(tmp_path: Path, store: GuardianStore) -> None:
+def test_a_step_of_a_session_that_is_not_there_fails_its_batch(store: GuardianStore) -> None:
     store.commit([hello()])
-    for name in tmp_path.iterdir():
-        assert stat.S_IMODE(name.stat().st_mode) == 0o600, name
-
-
-def test_a_file_of_a_later_program_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "guardian.db"
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    connection.close()
-    with pytest.raises(SchemaTooNew):
-        SqliteGuardianStore(path).open()
-    with pytest.raises(SchemaTooNew):
-        SqliteChainReader(path)
-
-
-@pytest.mark.parametrize("content", [b"not a database at all, but long enough to have a header" * 20, b"SQLite"])
-def test_a_file_that_is_no_store_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "guardian.db"
-    path.write_bytes(content)
     with pytest.raises(StoreFailed):
-        SqliteGuardianStore(path).open()
+        store.commit([step(2), step(2, session_id=OTHER)])
+    assert store.find_used(SESSION, "request-2", None) == UsedBefore(None, False)
+
+
+def test_what_nobody_began_is_not_there_and_a_migration_begins_it(guardian_url: str) -> None:
+    database = guardian_database(guardian_url)
+    assert not database.is_there()
     with pytest.raises(StoreFailed):
-        SqliteChainReader(path)
+        database.reader()
+    assert database.migrate() == database.migrate()
+    assert database.is_there()
 
 
-def test_an_empty_file_is_no_store_to_a_reader(tmp_path: Path) -> None:
-    (tmp_path / "guardian.db").touch()
-    with pytest.raises(StoreFailed):
-        SqliteChainReader(tmp_path / "guardian.db")
-    with pytest.raises(StoreFailed):
-        SqliteChainReader(tmp_path / "absent.db")
-
-
-def test_a_folder_that_is_missing_is_a_failure_with_its_path(tmp_path: Path) -> None:
-    with pytest.raises(StoreFailed, match="nowhere"):
-        SqliteGuardianStore(tmp_path / "nowhere" / "guardian.db").open()
+def test_a_record_may_be_migrated_and_read_beside_its_guardian(store: GuardianStore, guardian_url: str) -> None:
+    store.commit([hello()])
+    guardian_database(guardian_url).migrate()
+    with guardian_database(guardian_url).reader() as reader:
+        assert [summary.session_id for summary in reader.sessions(limit=9)] == [SESSION]
+    store.commit([step(2)])

@@ -50,6 +50,19 @@ async def test_steps_are_sent_in_the_order_they_were_asked(rig: Rig) -> None:
 
 
 @with_store
+async def test_steps_are_read_backwards_a_page_at_a_time(rig: Rig) -> None:
+    fence = await rig.running()
+    for _ in range(5):
+        await rig.store.ask_step(fence.session_id, a_step(rig.ids, fence.turn_id), fence, [])
+
+    async def page(before: int | None) -> list[int]:
+        found = await rig.store.steps(fence.session_id, turn_id=fence.turn_id, before=before, limit=2)
+        return [step.ordinal for step in found]
+
+    assert [await page(before) for before in (None, 4, 2, 1)] == [[4, 5], [2, 3], [1], []]
+
+
+@with_store
 async def test_an_answer_is_kept_with_its_events_and_the_head_is_witnessed(rig: Rig) -> None:
     fence = await rig.running()
     step = await rig.store.ask_step(fence.session_id, a_step(rig.ids, fence.turn_id), fence, [])

@@ -21,6 +21,7 @@ from turnkeeper.guardian import (
     subagents,
     windows,
 )
+from turnkeeper.policy import hosted
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "findings.md").read_text()
 MODULES = (
@@ -36,6 +37,7 @@ MODULES = (
     resubmissions,
     skills,
     subagents,
+    hosted,
 )
 # Values of the standard, which are no codes.
 _WORDS = {"agent_generated", "user_input", "human_approval", "intent_extension", "request_id_ref"}
@@ -69,3 +71,16 @@ def test_every_code_is_on_the_page(code: str) -> None:
 )
 def test_every_limit_is_on_the_page(limit: str) -> None:
     assert limit in " ".join(PAGE.split())
+
+
+def verify_codes() -> set[str]:
+    """The codes that `verify` gives its findings."""
+    folder = Path(__file__).parents[2] / "src" / "turnkeeper"
+    files = [*(folder / "guardian").glob("*.py"), *(folder / "cli").glob("verify*.py")]
+    calls = r'(?:_break|_notice|_broken|_found|AuditFinding)\(\s*"([a-z_]+)"'
+    return {code for file in files for code in re.findall(calls, file.read_text())}
+
+
+@pytest.mark.parametrize("code", sorted(verify_codes()))
+def test_every_code_of_verify_is_on_the_page(code: str) -> None:
+    assert f"`{code}`" in PAGE

@@ -3,13 +3,13 @@
 A `policy.yaml` in the folder takes the place of the shipped rules.
 """
 
-import asyncio
 import sys
 from pathlib import Path
 
 import uvicorn
 
 from turnkeeper.acs import Keyring
+from turnkeeper.cli.listening import run_loop
 from turnkeeper.clock import SystemClock
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import guardian_app
@@ -45,4 +45,4 @@ async def main(folder: Path, port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    run_loop(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from tests.unit.policy.samples import facts, rule_ids, tool_call
@@ -14,8 +15,10 @@ from turnkeeper.policy.document import PolicyRejected
 from turnkeeper.policy.engines.cedar import HOST_MODULE
 from turnkeeper.policy.facts import Facts, TurnFacts
 from turnkeeper.policy.hosted import ComposedEngine, EngineUnavailable
-from turnkeeper.wiring.engine_process import EngineProcess
-from turnkeeper.wiring.policies import open_engine
+from turnkeeper.policy.hosted import decide as policy_says
+from turnkeeper.policy.reload import require_passing
+from turnkeeper.wiring.engine_process import EngineProcess, python_host
+from turnkeeper.wiring.policies import load_policy, open_engine
 
 pytest.importorskip("cedarpy")
 
@@ -41,7 +44,7 @@ def bundle(cedar: str = CEDAR) -> Bundle:
 
 
 async def decide(engine: ComposedEngine, step: Facts) -> list[object]:
-    decision = engine.evaluate(step, await engine.hear(step))
+    decision = await policy_says(engine, step)
     return [decision.disposition, *rule_ids(decision)[1:]]
 
 
@@ -66,7 +69,7 @@ def test_cedar_decides_by_the_guardians_facts() -> None:
 def test_a_policy_that_fails_denies_although_another_permits() -> None:
     async def test(engine: ComposedEngine) -> None:
         step = tool_call("read", path=7)
-        decision = engine.evaluate(step, await engine.hear(step))
+        decision = await policy_says(engine, step)
         assert decision.reason_codes == ("evaluation_failed",)
 
     with_engine(test)
@@ -75,9 +78,17 @@ def test_a_policy_that_fails_denies_although_another_permits() -> None:
 def test_a_forged_entity_in_an_argument_is_denied() -> None:
     async def test(engine: ComposedEngine) -> None:
         step = tool_call("read", path={"__entity": {"type": "Tool", "id": "x"}})
-        assert (engine.evaluate(step, await engine.hear(step))).disposition is Disposition.DENY
+        assert (await policy_says(engine, step)).disposition is Disposition.DENY
 
     with_engine(test)
+
+
+def test_a_permit_that_delegates_denies_for_there_is_nobody_to_delegate_to() -> None:
+    async def test(engine: ComposedEngine) -> None:
+        decision = await policy_says(engine, tool_call())
+        assert decision.reason_codes == ("evaluation_failed", "agent_layer_unavailable")
+
+    with_engine(test, '@delegate_to("agent") permit(principal, action, resource);')
 
 
 def test_many_questions_at_once_get_each_their_own_answer() -> None:
@@ -106,8 +117,19 @@ def test_policies_that_cannot_be_used_are_refused_at_the_start(cedar: str) -> No
         asyncio.run(main())
 
 
+def test_the_example_with_cedar_passes_its_own_tests() -> None:
+    example = load_policy(Path(__file__).parents[2] / "examples" / "cedar-policy")
+
+    async def main() -> None:
+        async with open_engine(example) as engine:
+            await require_passing(example, engine)
+
+    assert example.cases
+    asyncio.run(main())
+
+
 def link(deadline_ms: int = 10_000) -> EngineProcess:
-    return EngineProcess(HOST_MODULE, {"policies": CEDAR}, deadline_ms=deadline_ms)
+    return EngineProcess(python_host(HOST_MODULE), {"policies": CEDAR}, deadline_ms=deadline_ms)
 
 
 QUESTION: dict[str, object] = {
@@ -168,7 +190,7 @@ def test_a_process_that_hangs_is_given_up_at_the_deadline_and_replaced() -> None
 
 def test_a_module_that_does_not_speak_as_agreed_is_unavailable() -> None:
     async def main() -> None:
-        process = EngineProcess("this", {"policies": ""}, deadline_ms=500)
+        process = EngineProcess(python_host("this"), {"policies": ""}, deadline_ms=500)
         with pytest.raises(EngineUnavailable):
             await process.start()
         await process.stop()

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import structlog.testing
 from tests.unit.policy.samples import tool_call
 
 from turnkeeper.acs import Disposition
 from turnkeeper.policy.document import PolicyRejected
-from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.reload import SwitchedEngine
-from turnkeeper.wiring.policies import served_engine
+from turnkeeper.wiring.policies import Served, served_engine
 
 ALLOW = "version: 1\nname: house\ndefault: allow\nrules: []\n"
 DENY = ALLOW.replace("default: allow", "default: deny")
@@ -20,7 +20,7 @@ CASE = "tests:\n  - {name: one, facts: {hook: toolCallRequest, tool: shell}, exp
 PATIENCE_S = 30
 
 
-def serve(path: Path, test: Callable[[SwitchedEngine[CelEngine]], Awaitable[None]]) -> None:
+def serve(path: Path, test: Callable[[SwitchedEngine[Served]], Awaitable[None]]) -> None:
     async def main() -> None:
         async with served_engine(path, look_every_ms=5) as engine, asyncio.timeout(PATIENCE_S):
             await test(engine)
@@ -28,7 +28,7 @@ def serve(path: Path, test: Callable[[SwitchedEngine[CelEngine]], Awaitable[None
     asyncio.run(main())
 
 
-async def until(engine: SwitchedEngine[CelEngine], disposition: Disposition) -> None:
+async def until(engine: SwitchedEngine[Served], disposition: Disposition) -> None:
     while engine.evaluate(tool_call()).disposition is not disposition:
         await asyncio.sleep(0.005)
 
@@ -43,7 +43,7 @@ def test_a_rule_file_that_changes_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(ALLOW)
 
-    async def test(engine: SwitchedEngine[CelEngine]) -> None:
+    async def test(engine: SwitchedEngine[Served]) -> None:
         before = engine.reference.policy_version
         file.write_text(DENY)
         await until(engine, Disposition.DENY)
@@ -58,7 +58,7 @@ def test_a_folder_is_switched_by_its_link_and_a_wrong_one_in_between_never_decid
     link = tmp_path / "served"
     link.symlink_to(first)
 
-    async def test(engine: SwitchedEngine[CelEngine]) -> None:
+    async def test(engine: SwitchedEngine[Served]) -> None:
         _switch(link, wrong)
         for _ in range(20):
             await asyncio.sleep(0.005)
@@ -69,28 +69,29 @@ def test_a_folder_is_switched_by_its_link_and_a_wrong_one_in_between_never_decid
     serve(link, test)
 
 
+def test_the_log_names_who_answers_for_a_policy(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(ALLOW.replace("default", "author: ana@example.org\ndefault"))
+
+    async def test(engine: SwitchedEngine[Served]) -> None:
+        del engine
+
+    with structlog.testing.capture_logs() as told:
+        serve(file, test)
+    (ready,) = [one for one in told if one["event"] == "policy_ready"]
+    assert (ready["policy"], ready["author"]) == ("house", "ana@example.org")
+
+
 def test_a_policy_whose_own_tests_fail_is_not_served_at_all(tmp_path: Path) -> None:
     place = folder(tmp_path / "house", DENY)
     (place / "tests" / "a.yaml").write_text(CASE)
 
-    async def test(engine: SwitchedEngine[CelEngine]) -> None:
+    async def test(engine: SwitchedEngine[Served]) -> None:
         raise AssertionError(engine.reference)
 
     with pytest.raises(PolicyRejected) as caught:
         serve(place, test)
     assert caught.value.error_code == "policy_test_failed"
-
-
-def test_a_policy_with_cedar_is_refused_as_not_served_yet(tmp_path: Path) -> None:
-    place = folder(tmp_path / "house", ALLOW + "engines: {cedar: {hooks: [toolCallRequest]}}\n")
-    (place / "a.cedar").write_text("permit(principal, action, resource);")
-
-    async def test(engine: SwitchedEngine[CelEngine]) -> None:
-        raise AssertionError(engine.reference)
-
-    with pytest.raises(PolicyRejected) as caught:
-        serve(place, test)
-    assert caught.value.error_code == "not_supported_yet"
 
 
 def _switch(link: Path, target: Path) -> None:

@@ -170,6 +170,36 @@ def test_unsafe_choices_are_named() -> None:
     assert named == {"sandbox.kind", "guardian.on_decision_failure", "server.host", "guardian.url"}
 
 
+OVERRIDES = """
+[guardian.trust_overrides.clock]
+origin = "tool_output"
+source_id = "clock"
+trust = "trusted"
+"""
+
+
+def test_a_source_that_is_trusted_more_than_its_origin_is_named_as_an_unsafe_choice(write: Writer) -> None:
+    """One that is trusted less is none."""
+    less = OVERRIDES.replace("clock", "form").replace('"tool_output"', '"user_input"').replace('"trusted"', '"unknown"')
+    choices = unsafe_choices(write.load(OVERRIDES + less).settings)
+    assert choices == ("guardian.trust_overrides.clock: tool_output from clock counts as trusted",)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (OVERRIDES + OVERRIDES.replace("overrides.clock", "overrides.watch"), "the same origin and source_id"),
+        (OVERRIDES.replace("tool_output", "agent_generated"), "guardian.trust_overrides.clock.origin"),
+        (OVERRIDES.replace('"trusted"', '"very"'), "guardian.trust_overrides.clock.trust"),
+        ('[guardian]\nurl = "https://g"\nsecret_file = "k"\n' + OVERRIDES, "guardian.trust_overrides have no effect"),
+    ],
+)
+def test_overrides_of_trust_that_cannot_hold_are_refused(write: Writer, text: str, named: str) -> None:
+    """Before anything starts."""
+    with pytest.raises(ConfigInvalid, match=named):
+        write.load(text)
+
+
 def test_the_tree_is_frozen() -> None:
     """A component cannot change what another one reads."""
     settings = load_configuration(HOME).settings

@@ -45,6 +45,7 @@ from turnkeeper.acs.keys import (
     check_label,
     read_secret,
 )
+from turnkeeper.acs.lineage import AGENT_GENERATED, Lineage, LineageFull, Marks, Origin, TurnIds, provenance_objects
 from turnkeeper.acs.modifications import (
     ModificationsInapplicable,
     ModificationsRejected,
@@ -88,6 +89,7 @@ from turnkeeper.acs.timestamps import TimestampMalformed, parse_timestamp
 
 __all__ = [
     "ACS_VERSION",
+    "AGENT_GENERATED",
     "HANDSHAKE_METHOD",
     "METHODS",
     "PING_METHOD",
@@ -117,9 +119,13 @@ __all__ = [
     "KeyUnknown",
     "Keyring",
     "LabelDerived",
+    "Lineage",
+    "LineageFull",
+    "Marks",
     "ModificationsInapplicable",
     "ModificationsRejected",
     "ObservedSession",
+    "Origin",
     "PolicyReference",
     "Recorded",
     "Refusal",
@@ -138,6 +144,7 @@ __all__ = [
     "SignatureRejected",
     "TimestampMalformed",
     "TimestampOutOfWindow",
+    "TurnIds",
     "Validator",
     "Verdict",
     "Violation",
@@ -162,6 +169,7 @@ __all__ = [
     "parse_object",
     "parse_strict",
     "parse_timestamp",
+    "provenance_objects",
     "read_secret",
     "render_result",
     "request_hash",

@@ -6,13 +6,17 @@ RFC 8785; the rest goes to the reference implementation. Pure.
 """
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 import rfc8785
 
 from turnkeeper.errors import TurnkeeperError
+
+Writer: TypeAlias = Callable[[object], bytes]
+"""`canonicalize`, or `canonicalize_safe` for a value that is known to need no more."""
 
 MAX_DEPTH: Final = 64
 MAX_SAFE_INTEGER: Final = 2**53 - 1
@@ -49,6 +53,18 @@ def canonicalize(value: object) -> bytes:
         raise CanonicalizationRejected(f"the value has no canonical form: {error}") from error
 
 
+def canonical_writer(document: object) -> Writer:
+    """What writes the canonical form of a document and of any part of it, in place of `canonicalize`.
+
+    For a document of which several forms are owed: looking it through takes longer than writing it (4.5 µs against 0.9
+    for a request of 1.6 KB), and happens once where nothing has to be changed. Raises `CanonicalizationRejected`.
+    """
+    try:
+        return canonicalize_safe if _fast_form(document, MAX_DEPTH) is document else canonicalize
+    except _NeedsReference:
+        return canonicalize
+
+
 def canonicalize_safe(value: object) -> bytes:
     """The RFC 8785 form of a document of our own making, without looking it through.
 
@@ -71,9 +87,9 @@ def _reference(value: object) -> bytes:
 def _fast_form(value: object, depth_left: int) -> object:
     """The value as orjson has to see it; the same object where nothing had to be changed."""
     if isinstance(value, dict):
-        return _fast_object(cast("dict[object, object]", value), _deeper(depth_left))
+        return _fast_object(cast("dict[object, object]", value), depth_left)
     if isinstance(value, list):
-        return _fast_list(cast("list[object]", value), _deeper(depth_left))
+        return _fast_list(cast("list[object]", value), depth_left)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -86,30 +102,29 @@ def _fast_form(value: object, depth_left: int) -> object:
 
 
 def _fast_object(members: dict[object, object], depth_left: int) -> dict[object, object]:
+    below = _deeper(depth_left)
+    _check_names(members)
     changed: dict[object, object] | None = None
-    exotic = False
     for name, member in members.items():
-        if type(name) is not str:
-            raise CanonicalizationRejected("the name of a member is not a string")
-        if not name.isascii():
-            exotic = True
-        if type(member) is str or type(member) is bool:
+        kind = type(member)
+        if kind is str or kind is bool:
             continue
-        form = _fast_form(member, depth_left)
+        # The most common container without a call between.
+        is_object = kind is dict
+        form = _fast_object(cast("dict[object, object]", member), below) if is_object else _fast_form(member, below)
         if form is not member:
             changed = changed if changed is not None else dict(members)
             changed[name] = form
-    if exotic:
-        _check_order_of(cast("dict[str, object]", members))
     return members if changed is None else changed
 
 
 def _fast_list(items: list[object], depth_left: int) -> list[object]:
+    below = _deeper(depth_left)
     changed: list[object] | None = None
     for index, item in enumerate(items):
         if type(item) is str or type(item) is bool:
             continue
-        form = _fast_form(item, depth_left)
+        form = _fast_form(item, below)
         if form is not item:
             changed = changed if changed is not None else list(items)
             changed[index] = form
@@ -122,10 +137,13 @@ def _deeper(depth_left: int) -> int:
     return depth_left - 1
 
 
-def _check_order_of(members: dict[str, object]) -> None:
+def _check_names(members: dict[object, object]) -> None:
+    try:
+        names = "".join(cast("dict[str, object]", members))
+    except TypeError as error:
+        raise CanonicalizationRejected("the name of a member is not a string") from error
     # UTF-8 and UTF-16 order differ only between characters above U+FFFF and those from U+E000 to U+FFFF.
-    names = "".join(members)
-    if _ASTRAL.search(names) and _ABOVE_SURROGATES.search(names):
+    if not names.isascii() and _ASTRAL.search(names) and _ABOVE_SURROGATES.search(names):
         raise _NeedsReference
 
 

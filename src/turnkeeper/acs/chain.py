@@ -8,12 +8,12 @@ INVARIANT: an optional member without a value is left out of an entry, never nul
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
-from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize
+from turnkeeper.acs.canonical import CanonicalizationRejected, Writer, canonicalize
 from turnkeeper.acs.envelope import RequestEnvelope
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
+from turnkeeper.records import record
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OUTSIDE_CONTENT = frozenset({"entry_hash", "previous_hash"})
@@ -34,7 +34,7 @@ class ChainBroken(TurnkeeperError):
         self.what = what
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContextEntry:
     """One step in a session's chain, before it is linked."""
 
@@ -53,16 +53,18 @@ class ContextEntry:
         *,
         turn_id: str | None = None,
         provenance_summary: Mapping[str, object] | None = None,
+        params_hash: str | None = None,
     ) -> "ContextEntry":
         """The entry of a step: both ids are its request_id, the time is the request's own.
 
-        So the chain can be computed again from the traffic alone. `turn_id` is the turn the step was counted in.
+        So the chain can be computed again from the traffic alone. `turn_id` is the turn the step was counted in;
+        `params_hash` the `request_hash`, where the check of the signature has computed it already.
         """
         return cls(
             entry_id=request.request_id,
             step_id=request.request_id,
             step_type=request.method,
-            request_hash=request_hash(request.params),
+            request_hash=params_hash or request_hash(request.params),
             timestamp=request.timestamp,
             turn_id=turn_id,
             provenance_summary=provenance_summary,
@@ -82,20 +84,21 @@ class ContextEntry:
         return {name: member for name, member in members.items() if member is not None}
 
 
-def link(entry: Mapping[str, object], previous: str | None) -> dict[str, object]:
+def link(entry: Mapping[str, object], previous: str | None, write: Writer = canonicalize) -> dict[str, object]:
     """The entry with `previous_hash` (null for the first) and `entry_hash`.
 
+    `write` is `canonicalize_safe` where whoever made the entry knows that it may be.
     Raises `LocalProtocolError` for a `previous` that is no digest, and `CanonicalizationRejected`.
     """
     if previous is not None and _DIGEST.fullmatch(previous) is None:
         raise LocalProtocolError("the previous hash is not 64 lower-case hexadecimal digits")
-    return dict(entry) | {"previous_hash": previous, "entry_hash": entry_hash(entry, previous)}
+    return {**entry, "previous_hash": previous, "entry_hash": entry_hash(entry, previous, write)}
 
 
-def entry_hash(entry: Mapping[str, object], previous: str | None) -> str:
+def entry_hash(entry: Mapping[str, object], previous: str | None, write: Writer = canonicalize) -> str:
     """SHA-256 of the canonical content followed by the raw 32 bytes of the previous hash, in lower-case hex."""
-    content = canonicalize({name: member for name, member in entry.items() if name not in _OUTSIDE_CONTENT})
-    return hashlib.sha256(content + bytes.fromhex(previous or "")).hexdigest()
+    content = {name: member for name, member in entry.items() if name not in _OUTSIDE_CONTENT}
+    return hashlib.sha256(write(content) + bytes.fromhex(previous or "")).hexdigest()
 
 
 def request_hash(params: Mapping[str, object]) -> str:

@@ -119,29 +119,30 @@ def render_result(
 
     `chain_hash` is the head after the step's own entry, and None where no entry was written.
     """
+    disposition = decision.disposition
     members: dict[str, object] = {
         "type": "final",
         "acs_version": acs_version,
         "request_id": request_id,
-        "decision": decision.disposition.value,
+        "decision": disposition.value,
         "reasoning": decision.reasoning or None,
         "reason_codes": _distinct(decision.reason_codes),
         "policy_references": [found for reference in decision.policy_references if (found := reference.to_document())],
-        "policy_data": decision.policy_data,
+        "policy_data": _plain(decision.policy_data),
         "cited_provenance_ids": _distinct(decision.cited_provenance_ids),
-        "modifications": decision.modifications if decision.disposition is Disposition.MODIFY else None,
-        "ask_details": decision.ask_details if decision.disposition is Disposition.ASK else None,
-        "defer_details": decision.defer_details if decision.disposition is Disposition.DEFER else None,
-        "payload": decision.payload,
+        "modifications": _plain(decision.modifications) if disposition is Disposition.MODIFY else None,
+        "ask_details": _plain(decision.ask_details) if disposition is Disposition.ASK else None,
+        "defer_details": _plain(decision.defer_details) if disposition is Disposition.DEFER else None,
+        "payload": _plain(decision.payload),
         "metadata": decision.evaluation.to_document() if decision.evaluation is not None else None,
         "chain_hash": chain_hash,
     }
-    return {name: _plain(value) for name, value in members.items() if value is not None and value != []}
+    return {name: value for name, value in members.items() if value is not None and value != []}
 
 
 def _distinct(values: tuple[str, ...]) -> list[str]:
-    return list(dict.fromkeys(values))
+    return list(dict.fromkeys(values)) if values else []
 
 
-def _plain(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+def _plain(value: Mapping[str, object] | None) -> dict[str, object] | None:
+    return None if value is None else dict(value)

@@ -5,14 +5,15 @@ view: what is signed, hashed and stored is the peer's own document, unknown memb
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from turnkeeper.acs.strictjson import is_object
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.records import record
 
 ACS_VERSION: Final = "0.1.0"
 JSONRPC_VERSION: Final = "2.0"
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 RpcId: TypeAlias = str | int | float | None
 
@@ -23,7 +24,7 @@ class EnvelopeMalformed(TurnkeeperError):
     code = "envelope_malformed"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestEnvelope:
     """A view over a request's document: the members that checks and rules look at.
 
@@ -68,6 +69,29 @@ class RequestEnvelope:
             turn_id=_optional_text(metadata, "turn_id", "/params/metadata"),
             tenant_id=_optional_text(params, "tenant_id", "/params"),
             client_chain_hash=_client_chain_hash(metadata),
+        )
+
+    @classmethod
+    def of_valid(cls, document: dict[str, Any]) -> "RequestEnvelope":
+        """The view over a document that has just passed `request-envelope`: nothing is checked again."""
+        params: dict[str, Any] = document["params"]
+        metadata: dict[str, Any] = params["metadata"]
+        return cls(
+            document=document,
+            id=document["id"],
+            method=document["method"],
+            params=params,
+            acs_version=params["acs_version"],
+            request_id=params["request_id"],
+            timestamp=params["timestamp"],
+            metadata=metadata,
+            payload=params["payload"],
+            agent_id=metadata["agent_id"],
+            session_id=metadata["session_id"],
+            nonce=params.get("nonce"),
+            turn_id=metadata.get("turn_id"),
+            tenant_id=params.get("tenant_id"),
+            client_chain_hash=metadata.get("session_state", _NOTHING).get("chain_hash"),
         )
 
 

@@ -50,10 +50,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the Guardian decided when it first saw a repeated request. `chain_hash` is None where it wrote no entry."""
+    """What the Guardian answered when it first saw a repeated request.
 
-    decision: Disposition
+    `decision` is None where it answered with the error `code`; `chain_hash` is None where it wrote no entry.
+    """
+
+    decision: Disposition | None
     chain_hash: str | None
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,12 @@ class Refusal:
         recorded = self.data.get("recorded") if is_object(self.data) else None
         if not is_object(recorded):
             return None
-        decision, chain_hash = recorded.get("decision"), recorded.get("chain_hash")
-        if decision not in tuple(Disposition) or not isinstance(chain_hash, str | None):
+        decision, chain_hash, code = recorded.get("decision"), recorded.get("chain_hash"), recorded.get("code")
+        if not isinstance(chain_hash, str | None):
+            return None
+        if decision is None and isinstance(code, int):
+            return Recorded(None, chain_hash, code)
+        if decision not in tuple(Disposition):
             return None
         return Recorded(Disposition(cast("str", decision)), chain_hash)
 

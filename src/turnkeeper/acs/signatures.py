@@ -7,16 +7,17 @@ anywhere else is signed like any other. Must never say yes by a return value: a 
 
 import base64
 import binascii
+import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, cast
 
-from turnkeeper.acs.canonical import CanonicalizationRejected, canonicalize
+from turnkeeper.acs.canonical import CanonicalizationRejected, Writer, canonical_writer, canonicalize
 from turnkeeper.acs.keys import KeyUnknown, SessionKey
 from turnkeeper.acs.strictjson import is_object
 from turnkeeper.errors import LocalProtocolError, TurnkeeperError
+from turnkeeper.records import record
 
 HMAC_SHA256: Final = "HMAC-SHA256"
 OFFERED_ALGORITHMS: Final = (HMAC_SHA256,)
@@ -36,15 +37,19 @@ class SignatureRejected(TurnkeeperError):
     code = "signature_mismatch"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyMatch:
-    """Who signed: the label of the secret and the session key, with which the answer is owed."""
+    """Who signed: the label of the secret and the session key, with which the answer is owed.
+
+    `params_hash` is the SHA-256 of the canonical params as received, which a chain calls `request_hash`.
+    """
 
     key_id: str
     session_key: SessionKey
+    params_hash: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Claim:
     """What a signature member says, well-formed."""
 
@@ -60,12 +65,13 @@ def sign_request(document: Mapping[str, object], key: SessionKey) -> dict[str, o
     return _signed(document, "params", key)
 
 
-def sign_response(document: Mapping[str, object], key: SessionKey) -> dict[str, object]:
+def sign_response(document: Mapping[str, object], key: SessionKey, write: Writer = canonicalize) -> dict[str, object]:
     """The answer with `result.signature` or `error.signature`.
 
+    `write` is `canonicalize_safe` where whoever made the answer knows that it may be.
     Raises `CanonicalizationRejected`, and `LocalProtocolError` where there is neither.
     """
-    return _signed(document, _answer_place(document), key)
+    return _signed(document, _answer_place(document), key, write)
 
 
 class KeySource(Protocol):
@@ -88,8 +94,13 @@ def verify_request(document: object, keyring: KeySource) -> KeyMatch:
         key = keyring.session_key(claim.key_id, session_id)
     except KeyUnknown as error:
         raise SignatureRejected("the signature names a key that is not configured", code="key_unknown") from error
-    _check_mac(root, "params", claim, key)
-    return KeyMatch(claim.key_id, key)
+    try:
+        # Two canonical forms are owed, of the document without its signature and of the params with it.
+        write = canonical_writer(root)
+        _check_mac(root, "params", claim, key, write)
+        return KeyMatch(claim.key_id, key, hashlib.sha256(write(params)).hexdigest())
+    except CanonicalizationRejected as error:
+        raise SignatureRejected(error.message, code="not_canonicalizable") from error
 
 
 def verify_response(document: object, key: SessionKey) -> None:
@@ -102,33 +113,40 @@ def verify_response(document: object, key: SessionKey) -> None:
     claim = _claim(_object(root[place]))
     if claim.key_id != key.key_id:
         raise SignatureRejected("the answer is signed under another label than the request", code="key_unknown")
-    _check_mac(root, place, claim, key)
+    try:
+        _check_mac(root, place, claim, key)
+    except CanonicalizationRejected as error:
+        raise SignatureRejected(error.message, code="not_canonicalizable") from error
 
 
-def _signed(document: Mapping[str, object], place: _Place, key: SessionKey) -> dict[str, object]:
+def _signed(
+    document: Mapping[str, object], place: _Place, key: SessionKey, write: Writer = canonicalize
+) -> dict[str, object]:
     members = document.get(place)
     if not isinstance(members, Mapping):
         raise LocalProtocolError(f"{place} is not an object, so it cannot carry a signature")
     signature = {
         "algorithm": HMAC_SHA256,
-        "value": base64.b64encode(_mac(document, place, key)).decode(),
+        "value": base64.b64encode(_mac(document, place, key, write)).decode(),
         "key_id": key.key_id,
     }
-    return dict(document) | {place: dict(cast("Mapping[str, object]", members)) | {"signature": signature}}
+    return {**document, place: {**cast("Mapping[str, object]", members), "signature": signature}}
 
 
-def _mac(document: Mapping[str, object], place: _Place, key: SessionKey) -> bytes:
-    members = cast("Mapping[str, object]", document[place])
-    unsigned = {name: member for name, member in members.items() if name != "signature"}
-    return hmac.digest(key.secret, canonicalize(dict(document) | {place: unsigned}), "sha256")
+def _mac(document: Mapping[str, object], place: _Place, key: SessionKey, write: Writer = canonicalize) -> bytes:
+    unsigned = dict(cast("Mapping[str, object]", document[place]))
+    unsigned.pop("signature", None)
+    return hmac.digest(key.secret, write({**document, place: unsigned}), "sha256")
 
 
-def _check_mac(document: Mapping[str, object], place: _Place, claim: _Claim, key: SessionKey) -> None:
-    try:
-        expected = _mac(document, place, key)
-    except CanonicalizationRejected as error:
-        raise SignatureRejected(error.message, code="not_canonicalizable") from error
-    if not hmac.compare_digest(expected, claim.mac):
+def _check_mac(
+    document: Mapping[str, object],
+    place: _Place,
+    claim: _Claim,
+    key: SessionKey,
+    write: Writer = canonicalize,
+) -> None:
+    if not hmac.compare_digest(_mac(document, place, key, write), claim.mac):
         raise SignatureRejected("the signature does not cover this envelope")
 
 
@@ -136,7 +154,7 @@ def _claim(members: Mapping[str, object]) -> _Claim:
     if "signature" not in members:
         raise SignatureRejected("the envelope is not signed", code="signature_missing")
     signature = _object(members["signature"])
-    algorithm, value, key_id = (signature.get(name) for name in ("algorithm", "value", "key_id"))
+    algorithm, value, key_id = signature.get("algorithm"), signature.get("value"), signature.get("key_id")
     if algorithm not in OFFERED_ALGORITHMS:
         raise SignatureRejected(
             f"the algorithm is not offered here; offered: {', '.join(OFFERED_ALGORITHMS)}",

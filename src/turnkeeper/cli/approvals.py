@@ -26,7 +26,7 @@ from turnkeeper.clock import SystemClock, epoch_ms
 from turnkeeper.guardian.apikeys import DECIDE, GuardianKey, is_secret, secret_sha256
 from turnkeeper.guardian.approvals import ApprovalAnswer, ApprovalRefused, ApprovalScope, ApprovalStatus
 from turnkeeper.guardian.views import approval_view, input_of
-from turnkeeper.store.guardian_desk import SqliteGuardianDesk
+from turnkeeper.store.guardian_desk import GuardianDesk
 
 MAX_KEY_FILE_BYTES = 4_096
 
@@ -124,7 +124,7 @@ def deny(
     _decide(open_desk(config, data_dir), approval_id, ApprovalAnswer("deny", note=note), key_file)
 
 
-def _decide(desk: SqliteGuardianDesk, approval_id: str, answer: ApprovalAnswer, key_file: Path) -> None:
+def _decide(desk: GuardianDesk, approval_id: str, answer: ApprovalAnswer, key_file: Path) -> None:
     approver = _key(desk, key_file).approver
     approval = desk.decide(approval_id, answer, approver, epoch_ms(SystemClock().now()))
     if approval is None:
@@ -132,7 +132,7 @@ def _decide(desk: SqliteGuardianDesk, approval_id: str, answer: ApprovalAnswer, 
     typer.echo(f"{approval.approval_id} {approval.status.value} by {approval.decided_by}", err=True)
 
 
-def _key(desk: SqliteGuardianDesk, key_file: Path) -> GuardianKey:
+def _key(desk: GuardianDesk, key_file: Path) -> GuardianKey:
     try:
         with key_file.open("rb") as stream:
             secret = stream.read(MAX_KEY_FILE_BYTES).decode("ascii", "replace").strip()

@@ -24,7 +24,8 @@ from turnkeeper.cli.exits import Exit
 from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.cli.run_files import json_body
 from turnkeeper.cli.turn_view import shorten, show_end, show_step
-from turnkeeper.cli.verify import render_lines, verify_data_dir
+from turnkeeper.cli.verify_data import verify_data_dir
+from turnkeeper.cli.verify_report import render_lines
 from turnkeeper.clock import SystemClock
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, hold
@@ -33,13 +34,14 @@ from turnkeeper.guardian.verify import VerifyReport
 from turnkeeper.ids import uuid_of
 from turnkeeper.logs import setup_logging
 from turnkeeper.sandbox.local_model import MODEL_NAME, find_weights
-from turnkeeper.store.chain_reader import SqliteChainReader
+from turnkeeper.store.guardian_database import GuardianDatabase
 from turnkeeper.testing.scripted_model import ScriptedModel
 from turnkeeper.turns.model import Budget, Turn
 from turnkeeper.turns.payloads import TURN_END
 from turnkeeper.turns.ports import NewTurn
 from turnkeeper.wiring.one_turn import TurnDesk
 from turnkeeper.wiring.platform import Platform, open_platform
+from turnkeeper.wiring.record import guardian_record
 
 DEFAULT_TEXT: Final = (
     "The lighthouse keeper climbed the stairs every evening for forty years. Last winter the lamp was replaced by a "
@@ -117,7 +119,9 @@ async def _demo(console: Console, text: str, config: Path | None, folder: DataDi
             first = await _act_one(stage, text)
             second = await _acts_with_scripted_steps(stage, scripted)
             await _show_events(stage, [*first, *second])
-    _show_turn_ends(console, folder, [turn.session_id for turn in (first[0], second[0])])
+    _show_turn_ends(
+        console, guardian_record(configuration.settings, folder), [turn.session_id for turn in (first[0], second[0])]
+    )
     report = await verify_data_dir(configuration, None)
     _heading(console, "verify", "every hash and signature, recomputed from the files")
     for line in render_lines(report):
@@ -220,9 +224,9 @@ def _gist(event: Event) -> str:
     return str(data.get("stop_reason") or "")
 
 
-def _show_turn_ends(console: Console, folder: DataDir, session_ids: list[str]) -> None:
+def _show_turn_ends(console: Console, record: GuardianDatabase, session_ids: list[str]) -> None:
     _heading(console, "turnEnd", "the entries in the Guardian's chain, with their counts")
-    with SqliteChainReader(folder.guardian_database) as reader:
+    with record.reader() as reader:
         for session_id in session_ids:
             for row in reader.rows(uuid_of(session_id)):
                 request = cast("dict[str, dict[str, object]]", orjson.loads(row.request or b"{}"))

@@ -31,6 +31,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import make_driver
 from turnkeeper.wiring.guardian import load_rules
 from turnkeeper.wiring.platform import open_store
+from turnkeeper.wiring.record import guardian_record
 
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_SQLITE: Final = (3, 35)
@@ -57,7 +58,8 @@ def register(app: typer.Typer) -> None:
 def doctor(config: ConfigFile = None, data_dir: DataDirectory = None, *, json: AsJson = False) -> None:
     """Say what this machine lacks.
 
-    Looks at Python, SQLite, boxes, models, rules, port, data dir and dead letters. Exit 1 when turns cannot run.
+    Looks at Python, SQLite, boxes, models, rules, port, data dir, Guardian's record and dead letters. Exit 1 when turns
+    cannot run.
     """
     configuration = load(config, data_dir)
     checks: list[Check] = []
@@ -77,6 +79,7 @@ def _checks(configuration: Configuration) -> Iterator[Check]:
     yield from _models(configuration)
     yield _policy(configuration)
     yield from _data_dir(folder)
+    yield from _record(configuration, folder)
     yield _port(configuration, folder)
     yield from (Check("settings", "warn", choice) for choice in unsafe_choices(configuration.settings))
     yield from asyncio.run(_dead_letters(configuration, folder))
@@ -135,6 +138,22 @@ def _data_dir(folder: DataDir) -> Iterator[Check]:
     for key in (folder.outside_key, folder.platform_key):
         if key.exists() and not is_private(key):
             yield Check("key file", "warn", f"{key} can be read by others: chmod 600")
+
+
+def _record(configuration: Configuration, folder: DataDir) -> Iterator[Check]:
+    settings = configuration.settings
+    if settings.guardian.url is not None:
+        return
+    try:
+        record = guardian_record(settings, folder)
+        if not record.is_there():
+            yield Check("guardian's record", "ok", "will be made at the first start")
+            return
+        record.reader().close()
+    except TurnkeeperError as error:
+        yield Check("guardian's record", "fail", f"{error.message}. {error.hint or ''}".strip())
+    else:
+        yield Check("guardian's record", "ok", "can be read")
 
 
 def _port(configuration: Configuration, folder: DataDir) -> Check:

@@ -10,7 +10,7 @@ from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.datadir import DataDir
 from turnkeeper.guardian.export import export_lines
 from turnkeeper.ids import is_id, uuid_of
-from turnkeeper.store.chain_reader import SqliteChainReader
+from turnkeeper.wiring.record import require_record
 
 
 def register(app: typer.Typer) -> None:
@@ -29,10 +29,13 @@ def export(
 
     Each has four members: request, response, entry, turn_id.
     """
-    folder = DataDir(load(config, data_dir).settings.data_dir)
-    folder.require()
-    with SqliteChainReader(folder.guardian_database) as reader:
+    settings = load(config, data_dir).settings
+    with require_record(settings, DataDir(settings.data_dir)).reader() as reader:
         lines = 0
+        if (archived := reader.archived_session(acs_session_id(session))) is not None:
+            raise UsageRefused(
+                f"the session {session} is archived", hint=f"Its record is the archive {archived.archive_file}."
+            )
         for line in export_lines(reader, acs_session_id(session)):
             sys.stdout.buffer.write(line)
             lines += 1

@@ -22,9 +22,10 @@ import uvicorn
 
 from turnkeeper import __version__
 from turnkeeper.acs.framing import FrameBroken
+from turnkeeper.cli import retention
 from turnkeeper.cli.exits import Exit, UsageRefused
 from turnkeeper.cli.export import acs_session_id
-from turnkeeper.cli.listening import Stopping, bound_socket, shown_address, uvicorn_config
+from turnkeeper.cli.listening import Stopping, bound_socket, run_loop, shown_address, uvicorn_config
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory, load
 from turnkeeper.clock import SystemClock, epoch_ms
 from turnkeeper.config import Configuration
@@ -37,8 +38,8 @@ from turnkeeper.guardian.stdio import serve_frames
 from turnkeeper.guardian.views import finding_view, key_view, session_view, turn_view
 from turnkeeper.ids import RandomIds
 from turnkeeper.logs import setup_logging
-from turnkeeper.store.chain import SqliteGuardianStore
-from turnkeeper.store.guardian_desk import SqliteGuardianDesk
+from turnkeeper.store.guardian_desk import GuardianDesk
+from turnkeeper.wiring.record import guardian_record, require_begun
 from turnkeeper.wiring.standalone import StandaloneGuardian, open_standalone
 
 PAGE: Final = 100
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
     group.command()(sessions)
     group.command()(turns)
     group.command()(findings)
+    retention.register(group)
     keys = typer.Typer(help="Make, list and revoke keys of the Guardian's HTTP API.", no_args_is_help=True)
     keys.callback()(_nothing)
     keys.command("create")(create_key)
@@ -77,6 +79,9 @@ def guardian(
     policy: Annotated[Path | None, typer.Option("--policy", help="Rule file, or folder of a policy.")] = None,
     secret_file: Annotated[Path | None, typer.Option("--secret-file", help="Key shared with clients.")] = None,
     key_id: Annotated[str | None, typer.Option("--key-id", help="Label of that key.")] = None,
+    database_url: Annotated[
+        str | None, typer.Option("--database-url", help="Where the record is kept: SQLite or PostgreSQL.")
+    ] = None,
 ) -> None:
     """Decide steps for any ACS client."""
     if context.invoked_subcommand is not None:
@@ -91,6 +96,7 @@ def guardian(
         guardian__policy=policy,
         guardian__secret_file=secret_file,
         guardian__key_id=key_id,
+        guardian__database_url=database_url,
     )
     setup_logging(configuration.settings.log.level, log_format=configuration.settings.log.format)
     folder = DataDir(configuration.settings.data_dir)
@@ -99,7 +105,7 @@ def guardian(
         if stdio:
             raise typer.Exit(asyncio.run(_serve_stdio(configuration, folder)))
         with bound_socket(configuration.settings.server) as bound:
-            asyncio.run(_serve_http(configuration, folder, bound))
+            run_loop(_serve_http(configuration, folder, bound))
 
 
 class _Server(uvicorn.Server):
@@ -263,20 +269,19 @@ def revoke_key(
     typer.echo(f"key {key_id} revoked", err=True)
 
 
-def open_desk(config: Path | None, data_dir: Path | None, *, make: bool = False) -> SqliteGuardianDesk:
+def open_desk(config: Path | None, data_dir: Path | None, *, make: bool = False) -> GuardianDesk:
     """What the Guardian of a data dir has recorded; with `make` also of one that never ran."""
-    folder = DataDir(load(config, data_dir).settings.data_dir)
-    if make:
-        folder.prepare()
-        store = SqliteGuardianStore(folder.guardian_database)
-        store.open()
-        store.close()
-    elif not folder.guardian_database.is_file():
-        raise UsageRefused(f"no Guardian has run on {folder.root}")
-    return SqliteGuardianDesk(folder.guardian_database)
+    settings = load(config, data_dir).settings
+    folder = DataDir(settings.data_dir)
+    if not make:
+        return require_begun(settings, folder).desk()
+    folder.prepare()
+    record = guardian_record(settings, folder)
+    record.migrate()
+    return record.desk()
 
 
-def _session(config: Path | None, data_dir: Path | None, session: str) -> tuple[SqliteGuardianDesk, str]:
+def _session(config: Path | None, data_dir: Path | None, session: str) -> tuple[GuardianDesk, str]:
     desk, session_id = open_desk(config, data_dir), acs_session_id(session)
     if desk.session(session_id) is None:
         raise UsageRefused(

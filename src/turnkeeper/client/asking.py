@@ -19,13 +19,15 @@ from turnkeeper.acs import (
     hook_spec,
     validator,
 )
+from turnkeeper.acs.lineage import Lineage, LineageFull, Marks, TurnIds
 from turnkeeper.client.audit import Auditor
 from turnkeeper.client.errors import ScopeOver, SessionNotStarted, SessionRefused, StepInvalid
 from turnkeeper.client.exchange import Exchange, Heard, LateNote, Message
+from turnkeeper.client.heads import HEAD_MISMATCH, HeadBreak, WitnessedHeads
 from turnkeeper.client.identity import Identity
-from turnkeeper.client.lineage import Lineage, Marks, TurnIds
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import (
+    Effect,
     Failure,
     FailureKind,
     Judgement,
@@ -102,6 +104,7 @@ class Asker:
         self.terms: ServerHello | None = None
         self.unguarded: Failure | None = None
         self.head: str | None = None
+        self.heads = WitnessedHeads()
         self.tallies: dict[str, Tally] = {}
         self._core = core
         self._observed = core.identity.observed(session_id)
@@ -148,9 +151,7 @@ class Asker:
         question = Question(step.method, step.payload, None, self.session_id, turn_id)
         outcome, delivered = await self._answered(question, step.payload, tally)
         if step.marks is not None:
-            self.lineage.keep(step.marks, seen=isinstance(outcome, Allowed))
-            if delivered and tally is not None:
-                tally.ids.add(step.marks)
+            self._keep(step.marks, seen=isinstance(outcome, Allowed), tally=tally if delivered else None)
         return outcome
 
     async def resubmit(self, pending: Pending, tally: Tally | None = None) -> Outcome:
@@ -185,6 +186,14 @@ class Asker:
     def marks(self) -> Marks:
         """Labels for a step's values."""
         return self.lineage.marks()
+
+    def _keep(self, marks: Marks, *, seen: bool, tally: Tally | None) -> None:
+        try:
+            self.lineage.keep(marks, seen=seen)
+            if tally is not None:
+                tally.ids.add(marks)
+        except LineageFull as full:
+            raise StepInvalid(full.message) from full
 
     async def _expired(self, pending: Pending, tally: Tally | None) -> Allowed | Denied:
         if pending.on_expiry == "ask":
@@ -225,12 +234,14 @@ class Asker:
             raise ScopeOver("the session has not begun")
         if not self.terms.evaluates(question.method):
             return judge_unevaluated(question, rules), question, False
-        heard = await self._send(question, sent, tally, self.terms)
+        stated = self.head if self._core.settings.witness_head else None
+        heard = await self._send(question, sent, tally, self.terms, stated)
         question = replace(question, request_id=heard.request_id)
         if isinstance(heard.answer, Verdict):
             self._count(question, heard, tally)
             now_ms = self._core.time.monotonic_ms()
-            return judge_verdict(question, heard.answer, self._core.settings.abilities, now_ms), question, True
+            judgement = judge_verdict(question, heard.answer, self._core.settings.abilities, now_ms)
+            return self._witnessed(judgement, heard.request_id, heard.answer, stated), question, True
         failure = heard.answer if isinstance(heard.answer, Failure) else _no_answer_to("a step")
         self._doubt(heard, tally)
         if waiting is not None:
@@ -245,14 +256,23 @@ class Asker:
         shown = session if failure.kind is FailureKind.ERROR else failure
         return judge_failure(question, shown, self.stance, self._core.settings.posture, session_failure=session)
 
-    async def _send(self, question: Question, sent: Payload, tally: Tally | None, terms: ServerHello) -> Heard:
+    def _witnessed(self, judgement: Judgement, request_id: str, verdict: Verdict, stated: str | None) -> Judgement:
+        broken = self.heads.witness(request_id, verdict, stated=stated)
+        notes = () if broken is None else (_head_note(broken, verdict),)
+        if self._core.settings.audit_decisions:
+            notes = (*notes, _decision_note(judgement.outcome, verdict))
+        return replace(judgement, notes=(*judgement.notes, *notes))
+
+    async def _send(
+        self, question: Question, sent: Payload, tally: Tally | None, terms: ServerHello, stated: str | None
+    ) -> Heard:
         settings = self._core.settings
         message = Message(
             question.method,
             sent,
             self._core.ids.uuid(),
             question.turn_id,
-            self.head if settings.witness_head else None,
+            stated,
             None if tally is None else tally.metadata,
         )
         budget_ms = min(terms.timeout_ms(question.method), settings.timing.max_decision_ms)
@@ -351,6 +371,28 @@ def _is_tool_call(question: Question) -> bool:
         # A response is carried under the method it answers.
         return "method" in question.payload
     return question.method == TOOL_CALL_REQUEST
+
+
+def _head_note(broken: HeadBreak, verdict: Verdict) -> Note:
+    return Note(
+        HEAD_MISMATCH,
+        "observed",
+        received=verdict.decision.value,
+        reason_codes=(broken.code,),
+        chain_hash=broken.published,
+        witnessed_head=broken.witnessed,
+    )
+
+
+def _decision_note(outcome: Outcome, verdict: Verdict) -> Note:
+    effect: Effect = "blocked" if isinstance(outcome, Denied) else "proceeded"
+    return Note(
+        "decision",
+        "observed" if isinstance(outcome, Pending) else effect,
+        received=verdict.decision.value,
+        reason_codes=verdict.reason_codes,
+        chain_hash=verdict.chain_hash,
+    )
 
 
 def _handshake(failure: Failure) -> Failure:

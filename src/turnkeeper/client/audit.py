@@ -105,7 +105,8 @@ class Auditor:
 
         Members: `seq`, `recorded_at`, `event`, `session_id`, `turn_id`, `method`, `request_id` and `rpc_id` (the same
         value), `posture`, `posture_source`, `outcome`, and where there is one `failure`, `session_failure`,
-        `received`, `applied`, `reason_codes`.
+        `received`, `applied`, `reason_codes`, `chain_hash` (the head that was published), `witnessed_head` (the one
+        before it).
         """
         self._seq += 1
         members: dict[str, object] = {
@@ -125,6 +126,8 @@ class Auditor:
             "received": note.received,
             "applied": note.applied,
             "reason_codes": list(note.reason_codes) or None,
+            "chain_hash": note.chain_hash,
+            "witnessed_head": note.witnessed_head,
         }
         document = {name: value for name, value in members.items() if value is not None}
         self._sink(AuditRecord(document, note.failure))

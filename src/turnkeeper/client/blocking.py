@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from turnkeeper.acs import Verdict
+from turnkeeper.acs.lineage import Marks
 from turnkeeper.client import steps
 from turnkeeper.client.audit import AuditSink, log_audit
 from turnkeeper.client.bridge import Bridge
 from turnkeeper.client.guardian import GuardianClient
+from turnkeeper.client.heads import HeadBreak
 from turnkeeper.client.helpers_blocking import SyncSessionSteps, SyncTurnSteps
 from turnkeeper.client.identity import Identity
-from turnkeeper.client.lineage import Marks
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import Failure, Stance
 from turnkeeper.client.sessions import GuardedSession
@@ -106,8 +107,18 @@ class SyncSession(SyncSessionSteps):
 
     @property
     def head(self) -> str | None:
-        """The last published chain head."""
+        """The last published chain head; None where entries may have been written that nobody was told of."""
         return self._inner.head
+
+    @property
+    def witnessed_head(self) -> str | None:
+        """The last published chain head, whatever became of later answers."""
+        return self._inner.witnessed_head
+
+    @property
+    def head_breaks(self) -> tuple[HeadBreak, ...]:
+        """Answers whose head did not go on from the one before (CORE-CH-08)."""
+        return self._inner.head_breaks
 
     @property
     def guarded(self) -> bool:

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from turnkeeper.acs.lineage import Marks, Origin
 from turnkeeper.client import steps
 from turnkeeper.client.errors import StepInvalid
-from turnkeeper.client.lineage import Marks, Origin
 from turnkeeper.client.outcomes import Allowed
 from turnkeeper.client.steps import Digest, Payload, Retrieved, Step
 

@@ -126,6 +126,8 @@ class Note:
     received: str | None = None
     applied: str | None = None
     reason_codes: tuple[str, ...] = ()
+    chain_hash: str | None = None
+    witnessed_head: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ _BY_CODE = {
     AcsErrorCode.REPLAY_DETECTED: Move.ANEW,
     AcsErrorCode.TIMESTAMP_OUT_OF_WINDOW: Move.CLOCK,
 }
+_WITHOUT_DETAILS = frozenset({Disposition.ALLOW, Disposition.DENY})
 _BROKEN = frozenset({FailureKind.TRANSPORT, FailureKind.MALFORMED, FailureKind.SIGNATURE})
 
 
@@ -50,9 +51,10 @@ def next_move(read: Read, *, repeated: bool) -> Move:
 def recorded_verdict(refusal: Refusal) -> Verdict | None:
     """The decision a Guardian recorded for a repeated request, where it can be obeyed without its details."""
     recorded = refusal.recorded if refusal.code == AcsErrorCode.REPLAY_DETECTED else None
-    if recorded is None or recorded.decision not in (Disposition.ALLOW, Disposition.DENY):
+    decision = None if recorded is None else recorded.decision
+    if recorded is None or decision is None or decision not in _WITHOUT_DETAILS:
         return None
-    return Verdict(recorded.decision, None, (), recorded.chain_hash, {})
+    return Verdict(decision, None, (), recorded.chain_hash, {})
 
 
 def leaves_doubt(read: Read) -> bool:

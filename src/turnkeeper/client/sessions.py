@@ -1,18 +1,19 @@
 """Sessions of an agent under a Guardian (ACS 4 and 5): opened with a handshake, closed with a sessionEnd.
 
-Answers for sessionStart before and sessionEnd after everything else, whatever happens inside. Must never start a
-session that the Guardian refused.
+Answers for sessionStart before and sessionEnd after everything else, whatever happens inside, and for sessionEnd after
+a sessionStart that was denied. Must never start a session that the Guardian refused.
 """
 
 import asyncio
 from types import TracebackType
 from typing import Any, TypeVar
 
+from turnkeeper.acs.lineage import Marks
 from turnkeeper.client import steps
 from turnkeeper.client.asking import Asker
 from turnkeeper.client.errors import ScopeOver, SessionDenied, StepInvalid
+from turnkeeper.client.heads import HeadBreak
 from turnkeeper.client.helpers import SessionSteps
-from turnkeeper.client.lineage import Marks
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import Stance
 from turnkeeper.client.steps import SessionReason, Step
@@ -39,8 +40,18 @@ class GuardedSession(SessionSteps):
 
     @property
     def head(self) -> str | None:
-        """The last published chain head."""
+        """The last published chain head; None where entries may have been written that nobody was told of."""
         return self._asker.head
+
+    @property
+    def witnessed_head(self) -> str | None:
+        """The last published chain head, whatever became of later answers."""
+        return self._asker.heads.last
+
+    @property
+    def head_breaks(self) -> tuple[HeadBreak, ...]:
+        """Answers whose head did not go on from the one before (CORE-CH-08). Each is in the audit log too."""
+        return self._asker.heads.breaks
 
     @property
     def guarded(self) -> bool:
@@ -105,6 +116,8 @@ class GuardedSession(SessionSteps):
             raise
         if not isinstance(outcome, Allowed):
             denied = outcome if isinstance(outcome, Denied) else Denied(outcome.request_id, outcome.question)
+            # The Guardian has a session by now, with the denial in its chain: it is sealed, not left open.
+            await to_the_end(self._end("error"))
             raise SessionDenied(denied)
         self._open = True
         return self

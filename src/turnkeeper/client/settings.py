@@ -51,7 +51,8 @@ class ClientSettings:
 
     `provenance="deterministic"` labels every value this library sends and claims `acs-provenance`. `pending` says
     whether a typed step waits for an ASK or DEFER to be resolved or raises `StepPending`. `witness_head` sends the
-    last seen chain head with each step, so that a Guardian that lost entries denies it. `max_payload_bytes` keeps a
+    last seen chain head with each step, so that a Guardian that lost entries denies it. `audit_decisions` writes each
+    decision and its chain head to the audit sink, for `turnkeeper verify --against`. `max_payload_bytes` keeps a
     step below what Guardians read. `mcp_version` and `mcp_methods` declare wrapped MCP (ledger section 16).
     """
 
@@ -61,6 +62,7 @@ class ClientSettings:
     provenance: Producer = "none"
     pending: PendingRule = "wait"
     witness_head: bool = False
+    audit_decisions: bool = False
     max_payload_bytes: int = 900_000
     methods: tuple[str, ...] = tuple(METHODS)
     profiles: tuple[str, ...] = ("acs-core", "acs-audit")

@@ -5,14 +5,14 @@ that has no canonical form (an integer beyond 2**53, say) is sent as its JSON te
 value back.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
-from turnkeeper.acs import CanonicalizationRejected, canonicalize
+from turnkeeper.acs import CanonicalizationRejected
+from turnkeeper.acs.lineage import Marks, Origin
+from turnkeeper.acs.values import signable
 from turnkeeper.client.errors import StepInvalid
-from turnkeeper.client.lineage import Marks, Origin
 
 T = TypeVar("T")
 
@@ -422,17 +422,10 @@ def _is_unchanged(member: Mapping[str, object], sent: Mapping[str, object] | Non
 def _signable(value: object) -> object:
     """The value, or its JSON text where it has no canonical form. Raises `StepInvalid` for what is no JSON."""
     try:
-        canonicalize(value)
-    except CanonicalizationRejected:
-        return _json_text(value)
-    return value
-
-
-def _json_text(value: object) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StepInvalid(f"a value of type {type(value).__name__} cannot be shown to a Guardian as JSON") from error
+        return signable(value)
+    except CanonicalizationRejected as error:
+        message = f"a value of type {type(value).__name__} cannot be shown to a Guardian as JSON"
+        raise StepInvalid(message) from error
 
 
 def _store(name: str | None, scope: MemoryScope | None) -> dict[str, object]:

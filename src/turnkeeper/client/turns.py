@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
+from turnkeeper.acs.lineage import Marks
 from turnkeeper.client import steps
 from turnkeeper.client.asking import Asker, Tally
 from turnkeeper.client.errors import ScopeOver, StepDenied, StepInvalid, StepPending, TurnDenied
 from turnkeeper.client.helpers import TurnSteps
-from turnkeeper.client.lineage import Marks
 from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.steps import Step, TurnOutcome
 from turnkeeper.client.timing import to_the_end

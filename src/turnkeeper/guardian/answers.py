@@ -19,6 +19,8 @@ from turnkeeper.acs import (
     RpcId,
     SessionKey,
     build_result,
+    canonicalize,
+    canonicalize_safe,
     render_result,
     sign_response,
     validator,
@@ -27,6 +29,11 @@ from turnkeeper.errors import LocalProtocolError
 from turnkeeper.guardian.calls import Call, Ping
 
 INTERNAL_ERROR: Final = "internal_error"
+_OPEN_MEMBERS: Final = frozenset(
+    {"policy_data", "modifications", "ask_details", "defer_details", "payload", "metadata"}
+)
+"""Members of a decision with values of a policy's making, among which may be any number."""
+
 _INTERNAL_MESSAGE = "the Guardian could not answer this request"
 
 
@@ -69,7 +76,9 @@ def _signed_result(call: Call, result: Mapping[str, object], schema: str) -> byt
     document = build_result(call.envelope.id, result)
     if not validator(schema).is_valid(document):
         raise LocalProtocolError("the Guardian's own answer breaks its schema")
-    return _dump(sign_response(document, call.key))
+    # All else in an answer is the Guardian's own texts, which need no looking through.
+    open_ended = isinstance(call.envelope.id, float | int) or not _OPEN_MEMBERS.isdisjoint(result)
+    return _dump(sign_response(document, call.key, canonicalize if open_ended else canonicalize_safe))
 
 
 def _dump(document: Mapping[str, object]) -> bytes:

@@ -36,6 +36,7 @@ from turnkeeper.acs import (
 )
 from turnkeeper.guardian.approvals import REFERENCE
 from turnkeeper.guardian.calls import checked_payload, payload_schema
+from turnkeeper.guardian.decisions import DecisionAbout, check_record
 from turnkeeper.guardian.export import LINE_LIMITS, AuditRow
 from turnkeeper.guardian.mcp import check_shape
 from turnkeeper.guardian.provenance import data_of, step_summary
@@ -89,7 +90,7 @@ class TurnAudit:
 
 @dataclass(frozen=True, slots=True)
 class SessionAudit:
-    """A session after its last row."""
+    """A session after its last row. `erased` counts the rows whose request was erased, which show no step any more."""
 
     session_id: str
     rows: int
@@ -97,6 +98,7 @@ class SessionAudit:
     head: str | None
     closed: bool
     turns: tuple[TurnAudit, ...]
+    erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,13 @@ class SessionAuditor:
         self._summarized = False
         self._extension: Mapping[str, object] | None = None
         self._questions: set[str] = set()
+        self._erased = 0
+
+    def name(self, session_id: str, witnessed_heads: frozenset[str]) -> None:
+        """Says which session this is, where no row so far could, and which of the witnessed heads are its own."""
+        self._session_id = session_id
+        self._unseen_heads &= witnessed_heads
+        self._replay = Replay(session_id)
 
     def take(self, row: AuditRow) -> None:
         """Audits the next row."""
@@ -143,6 +152,8 @@ class SessionAuditor:
             self._take_extension(row.entry)
             return
         self._check_digests(row)
+        self._check_record(row)
+        self._erased += row.request is None
         request = self._read_request(row)
         answer = self._read_answer(row, request)
         before = self._head
@@ -176,7 +187,9 @@ class SessionAuditor:
                 self._notice("turn_open", f"the turn {window.turn_id} has no turnEnd yet", row=0)
             turns.append(TurnAudit(window.turn_id, None, window.steps, window.tool_calls))
             window = window.outer
-        return SessionAudit(self._session_id, self._rows, self._entries, self._head, self._closed, tuple(turns))
+        return SessionAudit(
+            self._session_id, self._rows, self._entries, self._head, self._closed, tuple(turns), self._erased
+        )
 
     def _take_extension(self, entry: Mapping[str, object]) -> None:
         """An entry without a request: it has to come from a question, and into force with the step after it."""
@@ -216,9 +229,24 @@ class SessionAuditor:
             ("response", row.response, row.response_digest),
         ):
             if content is None:
-                self._notice(f"{name}_erased", f"the content of the {name} was erased; its hash remains")
+                remains = "its signed decision remains" if row.decision_log is not None else "its hash remains"
+                self._notice(f"{name}_erased", f"the content of the {name} was erased; {remains}")
             elif digest is not None and hashlib.sha256(content).digest() != digest:
                 self._break(f"{name}_digest_differs", f"the bytes of the {name} are not those that were recorded")
+
+    def _check_record(self, row: AuditRow) -> None:
+        if row.decision_log is None:
+            return
+        about = DecisionAbout(
+            session_id=self._session_id,
+            key_id=None if self._bound is None else self._bound[0],
+            recorded=row.recorded,
+            entry=row.entry,
+            request_digest=row.request_digest or None,
+            response_digest=row.response_digest or None,
+        )
+        for code, message in check_record(row.decision_log, about, self._keyring):
+            self._break(code, message)
 
     def _read_request(self, row: AuditRow) -> _Request | None:
         document = self._document("request", row.request, "request-envelope")

@@ -7,6 +7,7 @@ Must never reserve anything: whoever has not shown a key leaves no trace. Pure b
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Final, cast
 
 from turnkeeper.acs import (
@@ -38,6 +39,7 @@ from turnkeeper.clock import epoch_ms
 from turnkeeper.guardian.ports import PROVENANCE_PROFILE
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS
 from turnkeeper.guardian.windows import SESSION_END
+from turnkeeper.records import record
 
 OFFERED_METHODS: Final = frozenset(METHODS)
 """What this Guardian evaluates, beside every MCP method that a client declares: all that ACS defines."""
@@ -62,9 +64,9 @@ class Door:
         return _TRANSPORTS.get(self.name, HTTP_TRANSPORTS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
-    """An authenticated request. `spec` is None for the handshake alone."""
+    """An authenticated request. `spec` is None for the handshake alone; `params_hash` is its entry's `request_hash`."""
 
     body: bytes
     door: Door
@@ -72,11 +74,8 @@ class Call:
     envelope: RequestEnvelope
     key: SessionKey
     spec: HookSpec | None
-
-    @property
-    def received_at_ms(self) -> int:
-        """When the request came in, in milliseconds since 1970."""
-        return epoch_ms(self.received)
+    params_hash: str
+    received_at_ms: int
 
     @property
     def reference(self) -> str | None:
@@ -129,6 +128,7 @@ def checked_payload(request: RequestEnvelope) -> Mapping[str, object]:
     return payload
 
 
+@cache
 def payload_schema(schema: str, *, strict: bool) -> str:
     """The schema that a payload has to obey: its strict variant, where it has one, in a session that is `strict`."""
     variant = f"{schema}.{PROVENANCE_PROFILE}"
@@ -143,11 +143,12 @@ def read_call(body: bytes, door: Door, received: datetime, limits: JsonLimits) -
         return _ping(members, door)
     envelope = _envelope(members, door)
     try:
-        key = verify_request(members, door.keyring).session_key
+        match = verify_request(members, door.keyring)
     except SignatureRejected as rejected:
         error = AcsError(AcsErrorCode.SIGNATURE_INVALID, rejected.error_code, rejected.message)
         raise CallRefused(error, envelope.id) from rejected
-    return Call(body, door, received, envelope, key, _spec(envelope, key))
+    key = match.session_key
+    return Call(body, door, received, envelope, key, _spec(envelope, key), match.params_hash, epoch_ms(received))
 
 
 def _json(body: bytes, limits: JsonLimits) -> JsonValue:
@@ -190,7 +191,7 @@ def _ping(members: dict[str, object], door: Door) -> Ping:
 def _envelope(members: dict[str, object], door: Door) -> RequestEnvelope:
     if not validator("request-envelope").is_valid(members):
         _check(members, "request-envelope", AcsErrorCode.INVALID_REQUEST, _proven(members, door))
-    envelope = RequestEnvelope.of(members)
+    envelope = RequestEnvelope.of_valid(members)
     if max(len(envelope.agent_id), len(envelope.turn_id or "")) > MAX_IDENTIFIER_CHARACTERS:
         error = _invalid(
             "identifier_too_long", f"agent_id or turn_id has more than {MAX_IDENTIFIER_CHARACTERS} characters"

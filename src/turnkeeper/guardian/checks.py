@@ -14,6 +14,7 @@ from turnkeeper.guardian.memory import SESSION_MEMORY_FULL, SessionMemory
 from turnkeeper.guardian.ports import Lookup, SessionTerms
 from turnkeeper.guardian.provenance import Lineage, Trace
 from turnkeeper.guardian.windows import Placement
+from turnkeeper.records import record
 
 Grant: TypeAlias = Callable[[SessionMemory], SessionMemory]
 """What the session remembers of a step once it was let through."""
@@ -27,7 +28,7 @@ class Denial:
     reasoning: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Note:
     """What an auditor should see."""
 
@@ -53,7 +54,7 @@ CONTENT = Checked()
 """A rule that has nothing to say."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """A step as rules see it; `looked_up` is what the store was asked for beforehand."""
 

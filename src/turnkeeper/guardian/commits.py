@@ -9,12 +9,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 
 from turnkeeper.guardian.ports import GuardianStore, Record, StoreFailed
+from turnkeeper.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Waiting:
     record: Record
     durable: asyncio.Future[None]
@@ -41,8 +41,6 @@ class GroupCommits:
         """
         loop = asyncio.get_running_loop()
         waiting = _Waiting(record, loop.create_future(), settled)
-        # Whoever asked may have gone; an exception nobody reads is not news then.
-        waiting.durable.add_done_callback(_read_outcome)
         self._waiting.append(waiting)
         if self._running is None:
             self._running = loop.create_task(self._run())
@@ -83,8 +81,5 @@ class GroupCommits:
                 failure = StoreFailed(f"the step could not be recorded: {cause}")
                 failure.__cause__ = cause
                 waiting.durable.set_exception(failure)
-
-
-def _read_outcome(durable: asyncio.Future[None]) -> None:
-    if not durable.cancelled():
-        durable.exception()
+                # Whoever asked may have gone: an exception that was read once is no news to the loop.
+                waiting.durable.exception()

@@ -1,7 +1,7 @@
 """The agent's bill of materials in a session (INSP-01 to 07, CORE-SKILL-10): what it is made of, and what is not seen.
 
 Answers for one snapshot a session, for its changes, and for findings where a component would act through hooks that
-the handshake did not name. Must never keep a skill's body. Pure.
+the handshake did not name, or does not say where it was registered from. Must never keep a skill's body. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,6 +18,7 @@ AGBOM_CHANGED: Final = "agbom/changed"
 SNAPSHOT_REPEATED: Final = "agbom_snapshot_repeated"
 CHANGED_BEFORE_SNAPSHOT: Final = "agbom_changed_before_snapshot"
 COMPONENT_NOT_COVERED: Final = "agbom_component_not_covered"
+REGISTRATION_UNSTATED: Final = "agbom_registration_unstated"
 
 Parts = Mapping[str, Component]
 
@@ -34,7 +35,7 @@ def check_snapshot(step: Step, memory: SessionMemory) -> Checked:
     parts = _parts(_components(step.payload["agbom"]))
     if (over := _too_large(parts)) is not None:
         return over
-    notes = _uncovered(parts, step.terms)
+    notes = (*_unregistered(step.request), *_uncovered(parts, step.terms))
     if memory.kept.agbom is not None:
         notes = (Note(SNAPSHOT_REPEATED, "the session has its agbom/snapshot already"), *notes)
     return Checked(notes=notes, grant=partial(_replaced, parts))
@@ -47,7 +48,7 @@ def check_changed(step: Step, memory: SessionMemory) -> Checked:
     if (over := _too_large(parts)) is not None:
         return over
     new = {key: part for key, part in parts.items() if known.get(key) != part}
-    notes = _uncovered(new, step.terms)
+    notes = (*_unregistered(step.request), *_uncovered(new, step.terms))
     if memory.kept.agbom is None:
         notes = (Note(CHANGED_BEFORE_SNAPSHOT, "the agent's parts changed before any agbom/snapshot"), *notes)
     return Checked(notes=notes, grant=partial(_replaced, parts))
@@ -55,13 +56,23 @@ def check_changed(step: Step, memory: SessionMemory) -> Checked:
 
 def check_registration(request: RequestEnvelope) -> None:
     """Raises `AcsError` (-32602) for a component without `registration_provenance` (PROV-08)."""
-    for component in _stated(request):
-        if "registration_provenance" not in component:
-            raise AcsError(
-                AcsErrorCode.INVALID_PARAMS,
-                "registration_provenance_missing",
-                "under acs-provenance every component says where it was registered from",
-            )
+    if _without_registration(request):
+        raise AcsError(
+            AcsErrorCode.INVALID_PARAMS,
+            "registration_provenance_missing",
+            "under acs-provenance every component says where it was registered from",
+        )
+
+
+def _unregistered(request: RequestEnvelope) -> tuple[Note, ...]:
+    """A finding for components that do not say where they were registered from (INSP-06)."""
+    missing = _without_registration(request)
+    message = f"{missing} components of the agent do not say where they were registered from"
+    return (Note(REGISTRATION_UNSTATED, message),) if missing else ()
+
+
+def _without_registration(request: RequestEnvelope) -> int:
+    return sum("registration_provenance" not in component for component in _stated(request))
 
 
 def _stated(request: RequestEnvelope) -> Iterable[Mapping[str, object]]:

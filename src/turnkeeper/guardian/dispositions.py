@@ -6,7 +6,7 @@ permits it, MODIFY. Each replacement has a code, which becomes a finding. Pure.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, cast
 
 from turnkeeper.acs import (
@@ -20,6 +20,7 @@ from turnkeeper.acs import (
 )
 from turnkeeper.guardian.capabilities import AskFallback, ClientAbilities
 from turnkeeper.policy.composition import EVALUATION_FAILED, HUMAN_APPROVAL
+from turnkeeper.records import record
 
 CHAIN_MISMATCH: Final = "chain_mismatch"
 DISPOSITION_NOT_PERMITTED: Final = "disposition_not_permitted"
@@ -36,7 +37,7 @@ _DETAILS: Final[Mapping[Disposition, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Given:
     """The decision that is given, and a code for each way in which it is not the policy's.
 
@@ -48,7 +49,7 @@ class Given:
     ask: Mapping[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recipient:
     """Who is answered: the client's abilities, and the deferrals it had in this session."""
 

@@ -29,7 +29,8 @@ class ExportMalformed(TurnkeeperError):
 class AuditRow:
     """One recorded request as `verify` reads it, from a file or from the store.
 
-    The digests are of the bytes as received and sent; an export file does not carry them.
+    The digests are of the bytes as received and sent; an export file does not carry them, nor `decision_log`, the
+    signed record of a decision whose answer may be erased.
     """
 
     request: bytes | None
@@ -39,6 +40,7 @@ class AuditRow:
     request_digest: bytes | None = None
     response_digest: bytes | None = None
     recorded: int | None = None
+    decision_log: bytes | None = None
 
 
 def export_lines(reader: ChainReader, session_id: str) -> Iterator[bytes]:
@@ -88,6 +90,7 @@ def stored_rows(reader: ChainReader, session_id: str) -> Iterator[AuditRow]:
             request_digest=row.request_digest,
             response_digest=row.response_digest,
             recorded=row.recorded,
+            decision_log=row.decision_log,
         )
 
 

@@ -27,6 +27,7 @@ from turnkeeper.acs import (
     negotiate,
 )
 from turnkeeper.guardian.calls import OFFERED_METHODS, Call
+from turnkeeper.guardian.capabilities import APPROVER_TYPES
 from turnkeeper.guardian.mcp import MCP, is_offered
 from turnkeeper.guardian.ports import PROVENANCE_PROFILE, SessionTerms
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS, GuardianSettings
@@ -56,6 +57,7 @@ def first_terms(call: Call, settings: GuardianSettings) -> SessionTerms:
         on_decision_failure=settings.on_decision_failure,
         profiles=OFFERED_PROFILES,
         policy_requires_provenance=settings.policy_requires_provenance,
+        approver_types=APPROVER_TYPES,
     )
     return agreed_terms(
         hello,

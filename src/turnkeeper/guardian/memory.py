@@ -13,6 +13,7 @@ import orjson
 
 from turnkeeper.guardian.provenance import NO_DATA, Trace
 from turnkeeper.guardian.windows import TurnWindow
+from turnkeeper.records import record
 
 NEVER_TAINTED: Final = -1
 MAX_DEFERRED_TURNS: Final = 64
@@ -35,7 +36,7 @@ def _empty() -> Mapping[str, Any]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProvenanceSummary:
     """The origins a session has seen, object by object. Counts only grow (CORE-PS-01)."""
 
@@ -142,7 +143,7 @@ class Kept:
     asked: Mapping[str, Asked] = field(default_factory=_empty)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionMemory:
     """Everything of a session that a later step is judged by, save its counters, window, ids and lineage.
 
@@ -160,6 +161,21 @@ class SessionMemory:
     lineage_cut: bool = False
     provenance: ProvenanceSummary = ProvenanceSummary()
     kept: Kept = Kept()
+
+    def with_data(self, traced: Trace, step_id: str, *, turns: int | None) -> "SessionMemory":
+        """The memory with a step's data in it; `turns` were opened so far, where the data is untrusted."""
+        tainted = turns is not None
+        return SessionMemory(
+            self.started,
+            self.denials,
+            self.deferrals,
+            self.extensions,
+            self.taint_step or (step_id if tainted else ""),
+            turns if tainted else self.taint_turns,
+            self.lineage_cut or traced.forgotten,
+            self.provenance.grown(traced, step_id),
+            self.kept,
+        )
 
     def keeping(self, **changes: object) -> "SessionMemory":
         """The memory with some of what it keeps replaced."""

@@ -83,11 +83,15 @@ def _provenance(traced: Trace) -> ProvenanceFacts:
     if traced is NO_DATA:
         return _NO_PROVENANCE
     return ProvenanceFacts(
-        ids=tuple(dict.fromkeys(datum.provenance_id for datum in traced.data)),
-        origins=tuple(dict.fromkeys(datum.origin for datum in traced.data)),
-        sources=tuple(dict.fromkeys(datum.source_id for datum in traced.data if datum.source_id)),
+        ids=_distinct([datum.provenance_id for datum in traced.data]),
+        origins=_distinct([datum.origin for datum in traced.data]),
+        sources=_distinct([datum.source_id for datum in traced.data if datum.source_id]),
         trust=traced.trust,
     )
+
+
+def _distinct(texts: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
 
 
 def _intent(memory: SessionMemory) -> IntentFacts:

@@ -9,6 +9,7 @@ failed commit it forgets what it believed and reads again what is durable.
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -25,6 +26,7 @@ from turnkeeper.guardian.ports import (
     NonceRecord,
     Record,
     RecordedAnswer,
+    SessionArchived,
     StoreFailed,
     UsedBefore,
 )
@@ -34,11 +36,14 @@ from turnkeeper.guardian.settings import GuardianSettings
 from turnkeeper.guardian.steps import Recorded, Repeated, StepDenied, StepDesk
 from turnkeeper.guardian.subagents import SUBAGENT_STOP
 from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.policy.hosted import Unheard
 
 STORE_FAILED: Final = "store_failed"
 OVERLOADED: Final = "overloaded"
 SHUTTING_DOWN: Final = "shutting_down"
 GUARDIAN_FAILED: Final = "guardian_failed"
+MAX_HEARINGS: Final = 3
+"""How often engines outside this process are asked about one step while its session changes."""
 
 _REASONS = {
     STORE_FAILED: "The Guardian could not record this step, so it is denied.",
@@ -71,6 +76,7 @@ class Guardian:
             store, self._writer, max_batch=self._settings.max_batch, on_failure=self._sessions.drop_all
         )
         self._desk = StepDesk(self._settings, self._sessions, engine)
+        self._hearings = WeakValueDictionary[str, asyncio.Lock]()
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -99,6 +105,10 @@ class Guardian:
         await self._idle.wait()
         await self._commits.drained()
         await asyncio.get_running_loop().run_in_executor(None, self._shut)
+
+    def forget(self, session_id: str) -> None:
+        """Drops what is remembered of an idle session, so that the next step of it reads the store."""
+        self._sessions.forget(session_id)
 
     async def answer(self, body: bytes, door: Door) -> bytes:
         """The answer to a body that came through a door, a batch's answers in its order. Never raises for any body."""
@@ -142,10 +152,8 @@ class Guardian:
             return await self._answer_call(call)
         except AcsError as error:
             return render_error(error, call.envelope.id, call.key)
-        except StepDenied as denied:
-            _log.warning("step_of_another_session_holder", code=denied.code, session_id=call.envelope.session_id)
-            refusal = AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning)
-            return _without_entry(call, refusal)
+        except (StepDenied, SessionArchived) as denied:
+            return _without_entry(call, _outside_session(call, denied))
         except StoreFailed as failed:
             _log.error("guardian_store_failed", request_id=call.envelope.request_id, problem=failed.message)
             return _undecided(call, STORE_FAILED)
@@ -157,11 +165,35 @@ class Guardian:
     async def _answer_call(self, call: Call) -> bytes:
         looked_up = await self._look_up(call)
         live, used = await self._find(call)
-        taken = self._desk.take(call, live, used, looked_up)
+        try:
+            taken = self._desk.take(call, live, used, looked_up)
+        except Unheard as unheard:
+            taken = await self._take_heard(call, unheard)
         if isinstance(taken, Repeated):
             return await self._answer_repeat(call, taken)
         await self._commit_step(taken)
         return taken.record.response
+
+    async def _take_heard(self, call: Call, unheard: Unheard) -> Recorded | Repeated:
+        """What is answered to a step that engines outside this process have a say in.
+
+        Such steps of one session wait for each other; any other step may change what the engines were asked about.
+        """
+        hearing = self._hearings.setdefault(call.envelope.session_id, asyncio.Lock())
+        waits = hearing.locked()
+        with unheard.engine.held():
+            async with hearing:
+                # Whoever waited is heard about the session as the steps before have left it.
+                heard: PolicyEngine = unheard.engine if waits else await unheard.hear()
+                hearings = 0 if waits else 1
+                while True:
+                    looked_up = await self._look_up(call)
+                    live, used = await self._find(call)
+                    try:
+                        return self._desk.take(call, live, used, looked_up, heard)
+                    except Unheard as changed:
+                        hearings += 1
+                        heard = await changed.hear(final=hearings >= MAX_HEARINGS)
 
     async def _find(self, call: Call) -> tuple[LiveSession | None, UsedBefore | None]:
         envelope = call.envelope
@@ -185,7 +217,10 @@ class Guardian:
         named = call.envelope.payload.get("subagent_session_id")
         if call.envelope.method != SUBAGENT_STOP or not isinstance(named, str):
             return NOT_LOOKED_UP
-        subagent = await self._sessions.find(named)
+        try:
+            subagent = await self._sessions.find(named)
+        except SessionArchived as archived:
+            return Lookup(subagent_head=archived.head) if archived.key_id == call.key.key_id else NOT_LOOKED_UP
         if subagent is None or subagent.terms.key_id != call.key.key_id:
             return NOT_LOOKED_UP
         return Lookup(subagent_head=subagent.progress.head)
@@ -229,6 +264,14 @@ def _recorded(answer: RecordedAnswer) -> dict[str, object]:
 
 def _undecided(call: Call, code: str) -> bytes:
     return _without_entry(call, internal_error(code, _REASONS[code]))
+
+
+def _outside_session(call: Call, denied: StepDenied | SessionArchived) -> AcsError:
+    """Why a step leaves no record: its session is another's, or has left for an archive."""
+    if isinstance(denied, SessionArchived):
+        return AcsError(AcsErrorCode.SESSION_REFUSED, denied.error_code, "The session is over and archived.")
+    _log.warning("step_of_another_session_holder", code=denied.code, session_id=call.envelope.session_id)
+    return AcsError(AcsErrorCode.SESSION_REFUSED, denied.code, denied.reasoning)
 
 
 def _without_entry(call: Call, error: AcsError) -> bytes:

@@ -14,16 +14,30 @@ from turnkeeper.guardian.approvals import Approval
 from turnkeeper.guardian.memory import NOTHING_REMEMBERED, Kept, SessionMemory
 from turnkeeper.guardian.provenance import KnownDatum
 from turnkeeper.guardian.windows import TurnWindow
+from turnkeeper.records import record
 
 DETERMINISTIC: Final = "deterministic"
 PROVENANCE_PROFILE: Final = "acs-provenance"
 MAX_TURN_SUMMARY_CHARACTERS: Final = 4_096
+MAX_ARCHIVE_LINE_BYTES: Final = 32 * 1024 * 1024
+"""Two bodies of a megabyte fit, however much of them has to be escaped."""
 
 
 class StoreFailed(TurnkeeperError):
     """The store could not do what was asked; nothing of the batch may be taken as durable."""
 
     code = "store_failed"
+
+
+class SessionArchived(TurnkeeperError):
+    """The session has left for an archive: it can neither go on nor begin again."""
+
+    code = "session_archived"
+
+    def __init__(self, session_id: str, key_id: str, head: str | None) -> None:
+        super().__init__(f"the session {session_id} is archived")
+        self.key_id = key_id
+        self.head = head
 
 
 class StepKind(StrEnum):
@@ -60,7 +74,7 @@ class SessionTerms:
         return self.provenance_producer == DETERMINISTIC and PROVENANCE_PROFILE in self.profiles
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionProgress:
     """Where a session stands. `recorded` numbers everything recorded in it, `entries` the chain's part of that."""
 
@@ -90,7 +104,7 @@ class StoredSession:
     lineage: tuple[KnownDatum, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordedAnswer:
     """What a request was answered with: a decision, or the code of a refusal."""
 
@@ -139,7 +153,7 @@ class TurnClosed:
     summary: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FindingRecord:
     """Something an auditor should see, at the record with this number in its session."""
 
@@ -158,7 +172,7 @@ class ExtensionRecord:
     chain_hash: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepRecord:
     """Everything one answered request leaves behind. `kept` is None where what the session keeps has not changed.
 
@@ -215,12 +229,12 @@ class GuardianStore(Protocol):
     def commit(self, batch: Sequence[Record]) -> None:
         """Makes the whole batch durable before it returns. Called from one thread only. Raises `StoreFailed`.
 
-        A request_id or nonce that its session used before fails the batch.
+        A request_id or nonce that its session used before fails the batch, and so does a session that is not there.
         """
         ...
 
     def load_session(self, session_id: str, max_ids: int) -> StoredSession | None:
-        """A session with at most `max_ids` of its newest ids of each kind. Raises `StoreFailed`."""
+        """A session with at most `max_ids` of its newest ids of each kind. Raises `StoreFailed`, `SessionArchived`."""
         ...
 
     def find_used(
@@ -236,7 +250,10 @@ class GuardianStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExportRow:
-    """One recorded request as an auditor reads it. `request` and `response` are None once their content is erased."""
+    """One recorded request as an auditor reads it. `request` and `response` are None once their content is erased.
+
+    `decision_log` is then the signed record of what was answered (`guardian.decisions`).
+    """
 
     recorded: int
     request: bytes | None
@@ -245,6 +262,47 @@ class ExportRow:
     turn_id: str | None
     request_digest: bytes
     response_digest: bytes
+    decision_log: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """One recorded request with everything that is kept of it; an entry that is no request's has empty digests."""
+
+    recorded: int
+    kind: str
+    method: str
+    request_id: str
+    door: str
+    turn_id: str | None
+    received_at_ms: int
+    decision: str | None
+    error_code: int | None
+    chain_hash: str | None
+    entry: bytes | None
+    request: bytes | None
+    response: bytes | None
+    request_digest: bytes
+    response_digest: bytes
+    decision_log: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSession:
+    """What the store still says of a session whose record is in an archive file."""
+
+    session_id: str
+    agent_id: str
+    key_id: str
+    created_at_ms: int
+    archived_at_ms: int
+    head: str | None
+    recorded: int
+    entries: int
+    tool_calls: int
+    turns: int
+    archive_file: str
+    archive_sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +332,23 @@ class TurnSummary:
     denials: int = 0
     deferrals: int = 0
     summary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WithContent:
+    """A session of which something may be erased; `erased` numbers the last row that has been."""
+
+    session_id: str
+    key_id: str
+    erased: int
+
+
+@dataclass(frozen=True, slots=True)
+class Archivable:
+    """A closed session as it stands now."""
+
+    terms: SessionTerms
+    progress: SessionProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +382,14 @@ class ChainReader(Protocol):
 
     def rows(self, session_id: str) -> Iterator[ExportRow]:
         """What a session recorded, in order."""
+        ...
+
+    def archived(self, *, after: str = "", limit: int) -> Sequence[ArchivedSession]:
+        """Sessions that have left for an archive, by id, a page at a time."""
+        ...
+
+    def archived_session(self, session_id: str) -> ArchivedSession | None:
+        """One of those."""
         ...
 
     def turns(self, session_id: str) -> Iterator[TurnSummary]:

@@ -6,17 +6,17 @@ untrusted. INVARIANT: a received `trust` is not read, and none is ever sent. A s
 steps and from what stands before it in the same payload. Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Any, Final
 
-from turnkeeper.acs import RequestEnvelope
+from turnkeeper.acs import AGENT_GENERATED, RequestEnvelope, provenance_objects
+from turnkeeper.records import record
 
 TRUSTED: Final = "trusted"
 UNKNOWN: Final = "unknown"
 UNTRUSTED: Final = "untrusted"
-AGENT_GENERATED: Final = "agent_generated"
 MAX_PROVENANCE_IDS: Final = 4_096
 """Ids a session remembers. Later ones are not remembered: whatever derives from them counts as untrusted."""
 MAX_PROVENANCE_ID_CHARACTERS: Final = 256
@@ -39,22 +39,8 @@ DEFAULT_TRUST: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Trust by origin; what an agent generated has the lowest trust of what it was made of."""
 
-_EACH = "*"
-_CARRIERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "steps/userMessage": (("content", _EACH),),
-    "steps/agentResponse": (("content", _EACH),),
-    "steps/knowledgeRetrieval": (("query",), ("results", _EACH)),
-    "steps/memoryContextRetrieval": (("query",), ("results", _EACH)),
-    "steps/memoryStore": (("content",),),
-    "steps/toolCallRequest": (("arguments", _EACH),),
-    "steps/toolCallResult": (("outputs", _EACH),),
-    "steps/postCompact": (("summary",),),
-    "steps/subagentStop": (("summary",),),
-    "steps/turnEnd": (("summary",),),
-}
 
-
-@dataclass(frozen=True, slots=True)
+@record
 class Datum:
     """One provenance object as sent."""
 
@@ -73,7 +59,7 @@ class TrustOverride:
     trust: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownDatum:
     """What a session remembers of a provenance id. `depth` counts the derivations behind it."""
 
@@ -118,7 +104,7 @@ class Lineage:
             self._known[datum.provenance_id] = datum
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trace:
     """What a step's own data is.
 
@@ -140,16 +126,7 @@ NO_DATA: Final = Trace()
 
 def data_of(request: RequestEnvelope) -> tuple[Datum, ...]:
     """The provenance objects on a step's data-bearing fields. Takes a payload that passed its schema."""
-    paths = _CARRIERS.get(request.method)
-    if paths is None:
-        return ()
-    return tuple(
-        _datum(cast("dict[str, object]", provenance))
-        for path in paths
-        for carrier in _walk(request.payload, path)
-        if isinstance(carrier, dict)
-        and isinstance(provenance := cast("dict[str, object]", carrier).get("provenance"), dict)
-    )
+    return tuple([_datum(provenance) for provenance in provenance_objects(request.method, request.payload)])
 
 
 def step_summary(request_id: str, data: tuple[Datum, ...]) -> dict[str, object]:
@@ -204,10 +181,10 @@ class _Tracer:
         self._codes: dict[str, None] = {}
 
     def take(self, datum: Datum) -> None:
-        trust, depth = self._judged(datum)
+        known = self._find(datum.provenance_id)
+        trust, depth = self._judged(datum, known)
         self._trust = lowest(self._trust, trust)
         self._depth = max(self._depth, depth)
-        known = self._find(datum.provenance_id)
         if known is not None:
             self._codes[PROVENANCE_ID_REPEATED] = None
             self._remember(KnownDatum(known.provenance_id, known.request_id, known.turn_id, trust, known.depth))
@@ -221,7 +198,7 @@ class _Tracer:
         remembered = tuple(self._here.values())
         return Trace(data, self._trust, self._depth, remembered, self._forgotten, tuple(self._used), tuple(self._codes))
 
-    def _judged(self, datum: Datum) -> tuple[str, int]:
+    def _judged(self, datum: Datum, known: KnownDatum | None) -> tuple[str, int]:
         trust = self._of_source(datum)
         depth = 0
         for parent_id in datum.derived_from:
@@ -230,7 +207,6 @@ class _Tracer:
                 self._codes[PROVENANCE_UNKNOWN] = None
             trust = lowest(trust, UNTRUSTED if parent is None else parent.trust)
             depth = max(depth, 1 if parent is None else parent.depth + 1)
-        known = self._find(datum.provenance_id)
         return (trust if known is None else lowest(trust, known.trust)), depth
 
     def _of_source(self, datum: Datum) -> str:
@@ -249,25 +225,10 @@ class _Tracer:
         self._here[datum.provenance_id] = datum
 
 
-def _walk(value: object, path: tuple[str, ...]) -> Iterator[object]:
-    if not path:
-        yield value
-    elif path[0] == _EACH:
-        items: Sequence[object] = ()
-        if isinstance(value, dict):
-            items = list(cast("dict[str, object]", value).values())
-        elif isinstance(value, list):
-            items = cast("list[object]", value)
-        for item in items:
-            yield from _walk(item, path[1:])
-    elif isinstance(value, Mapping):
-        yield from _walk(cast("Mapping[str, object]", value).get(path[0]), path[1:])
-
-
-def _datum(provenance: Mapping[str, object]) -> Datum:
+def _datum(provenance: Mapping[str, Any]) -> Datum:
     return Datum(
-        provenance_id=cast("str", provenance["provenance_id"]),
-        origin=cast("str", provenance["origin"]),
-        source_id=cast("str", provenance.get("source_id", "")),
-        derived_from=tuple(cast("list[str]", provenance.get("derived_from", []))),
+        provenance["provenance_id"],
+        provenance["origin"],
+        provenance.get("source_id", ""),
+        tuple(provenance.get("derived_from", ())),
     )

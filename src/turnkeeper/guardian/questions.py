@@ -4,7 +4,6 @@ Answers for the rows and entries that belong into the step's own commit. Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import orjson
@@ -25,9 +24,10 @@ from turnkeeper.guardian.resubmissions import (
 )
 from turnkeeper.guardian.settings import MAX_IDENTIFIER_CHARACTERS
 from turnkeeper.guardian.verdicts import Ruling
+from turnkeeper.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asking:
     """What a step changes about questions to approvers, and the session's memory after it."""
 

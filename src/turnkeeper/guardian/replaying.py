@@ -7,7 +7,7 @@ against an answer. Pure.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from turnkeeper.acs import (
     ClientHello,
@@ -104,7 +104,7 @@ class Replay:
 
     def _looked_up(self, request: RequestEnvelope) -> Lookup:
         reference = request.payload.get("request_id_ref")
-        return Lookup(referenced_method=self._methods.get(cast("str", reference)) if reference is not None else None)
+        return Lookup(referenced_method=self._methods.get(reference) if isinstance(reference, str) else None)
 
     def _advance(
         self, request: RequestEnvelope, considered: Considered, placement: Placement, given: Disposition, *, ruled: bool

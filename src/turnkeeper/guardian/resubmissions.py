@@ -78,7 +78,7 @@ def resubmission_of(
 ) -> Resubmission | None:
     """What a step refers to; None where it refers to no question of its session. `found` is what the store knows."""
     reference = request.payload.get(REFERENCE)
-    if not may_wait(spec) or not isinstance(reference, str):
+    if not isinstance(reference, str) or not may_wait(spec):
         return None
     asked = memory.kept.asked.get(reference)
     if asked is None:

@@ -100,7 +100,7 @@ class Sessions:
         return len(self._live)
 
     async def find(self, session_id: str) -> LiveSession | None:
-        """The session, or None where there is none. Raises `StoreFailed`.
+        """The session, or None where there is none. Raises `StoreFailed`, `SessionArchived`.
 
         What it returns is current only until the caller next awaits.
         """
@@ -135,6 +135,12 @@ class Sessions:
         self._live[live.terms.session_id] = live
         if len(self._live) > self._max_sessions:
             self._evict(live)
+
+    def forget(self, session_id: str) -> None:
+        """Lets one session go, unless a step of it is in flight."""
+        live = self._live.get(session_id)
+        if live is not None and live.in_flight == 0:
+            del self._live[session_id]
 
     def drop_all(self) -> None:
         """Forgets everything in memory: what is durable is read again."""

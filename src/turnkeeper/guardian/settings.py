@@ -12,7 +12,7 @@ from turnkeeper.acs.replay import DEFAULT_SKEW_WINDOW_MS
 from turnkeeper.acs.strictjson import DEFAULT_LIMITS
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.capabilities import ClientEntry
-from turnkeeper.guardian.provenance import TRUST_LEVELS, TrustOverride
+from turnkeeper.guardian.provenance import DEFAULT_TRUST, TRUST_LEVELS, TrustOverride
 
 MAX_IDENTIFIER_CHARACTERS: Final = 1_024
 """The longest agent_id and turn_id that are accepted."""
@@ -64,6 +64,9 @@ class GuardianSettings:
             raise SettingRefused(f"there are more than {MAX_CLIENT_ENTRIES} client entries")
         if any(override.trust not in TRUST_LEVELS for override in self.trust_overrides):
             raise SettingRefused("a trust override names no trust that there is")
+        # What an agent generated has the trust of what it was made of, and nothing raises that (PROV-05).
+        if any(override.origin not in DEFAULT_TRUST for override in self.trust_overrides):
+            raise SettingRefused("a trust override names no origin that has a trust of its own")
         # An id in flight is known to the memory alone.
         if self.max_remembered_ids < self.max_in_flight:
             raise SettingRefused("max_remembered_ids is smaller than max_in_flight")

@@ -21,6 +21,7 @@ from turnkeeper.acs import (
     ReplayDetected,
     SchemaViolation,
     TimestampMalformed,
+    canonicalize_safe,
     check_window,
     link,
     parse_timestamp,
@@ -60,6 +61,7 @@ from turnkeeper.guardian.subagents import SUBAGENT_START
 from turnkeeper.guardian.verdicts import decide
 from turnkeeper.guardian.windows import SESSION_END, TURN_END, TURN_START, Placement
 from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.records import record
 
 SESSION_CLOSED: Final = "session_closed"
 
@@ -73,7 +75,7 @@ class StepDenied(Exception):
         self.reasoning = reasoning
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recorded:
     """An answer that may leave once its record is durable."""
 
@@ -100,13 +102,18 @@ class StepDesk:
         self._overrides = {(override.origin, override.source_id): override for override in settings.trust_overrides}
 
     def take(
-        self, call: Call, live: LiveSession | None, used: UsedBefore | None, looked_up: Lookup = NOT_LOOKED_UP
+        self,
+        call: Call,
+        live: LiveSession | None,
+        used: UsedBefore | None,
+        looked_up: Lookup = NOT_LOOKED_UP,
+        heard: PolicyEngine | None = None,
     ) -> Recorded | Repeated:
         """What is answered to a request.
 
         `live` is its session as it stands now; `used` what the store knows of its ids where the session's memory is
-        not complete, `looked_up` what the step names outside its session. Raises `AcsError` and `StepDenied` for what
-        leaves no record.
+        not complete, `looked_up` what the step names outside its session, `heard` what decides in the policy's place.
+        Raises `AcsError` and `StepDenied` for what leaves no record, `Unheard` before anything has changed.
         """
         if live is None:
             return self._first_hello(call)
@@ -117,7 +124,7 @@ class StepDesk:
         try:
             if call.spec is None:
                 return self._hello_again(call, live)
-            return self._step(call, live, _with_reference(call, live, used, looked_up))
+            return self._step(call, live, _with_reference(call, live, used, looked_up), heard or self._engine)
         except AcsError as error:
             return _refused(call, live, error)
         except StepDenied as denied:
@@ -143,14 +150,14 @@ class StepDesk:
         server_hello = saved_terms(call, live.terms, closed=live.progress.closed)
         return _record(call, live, StepKind.HELLO, render_hello(call, server_hello), _NOTHING)
 
-    def _step(self, call: Call, live: LiveSession, looked_up: Lookup) -> Recorded:
+    def _step(self, call: Call, live: LiveSession, looked_up: Lookup, engine: PolicyEngine) -> Recorded:
         _check_negotiated(call, live)
         _check_payload(call, live.terms)
         if live.progress.closed:
             raise StepDenied(SESSION_CLOSED, "The session has ended.")
-        return self._decide(call, live, looked_up)
+        return self._decide(call, live, looked_up, engine)
 
-    def _decide(self, call: Call, live: LiveSession, looked_up: Lookup) -> Recorded:
+    def _decide(self, call: Call, live: LiveSession, looked_up: Lookup, engine: PolicyEngine) -> Recorded:
         progress = live.progress
         considered = consider(
             call.envelope,
@@ -162,7 +169,7 @@ class StepDesk:
             overrides=self._overrides,
         )
         again = resubmission_of(call.envelope, call.spec, considered.memory, looked_up.approval, call.received_at_ms)
-        ruling = decide(call, progress, considered, self._engine, to=self._recipient(live, again), again=again)
+        ruling = decide(call, progress, considered, engine, to=self._recipient(live, again), again=again)
         decision = ruling.decision
         placement = considered.placement.decided(decision.disposition)
         waits_still = again is not None and again.waits
@@ -292,9 +299,12 @@ def _check_subagent(call: Call) -> None:
 
 def _entry(call: Call, placement: Placement, head: str | None, traced: Trace) -> dict[str, object]:
     summary = step_summary(call.envelope.request_id, traced.data)
-    entry = ContextEntry.for_request(call.envelope, turn_id=placement.turn_id, provenance_summary=summary)
+    entry = ContextEntry.for_request(
+        call.envelope, turn_id=placement.turn_id, provenance_summary=summary, params_hash=call.params_hash
+    )
     try:
-        return link(entry.to_document(), head)
+        # Texts and counts alone, under names of the standard's: this document needs no looking through.
+        return link(entry.to_document(), head, canonicalize_safe)
     except CanonicalizationRejected as rejected:
         raise LocalProtocolError(f"an entry has no canonical form: {rejected.message}") from rejected
 

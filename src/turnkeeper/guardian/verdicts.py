@@ -6,7 +6,7 @@ decision. Pure but for the engine it is handed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
@@ -41,9 +41,11 @@ from turnkeeper.guardian.resubmissions import (
     without_room,
 )
 from turnkeeper.guardian.windows import Conduct
-from turnkeeper.policy.composition import APPROVED, EVALUATION_FAILED
+from turnkeeper.policy.composition import EVALUATION_FAILED, granted
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.facts import Facts
+from turnkeeper.policy.hosted import Unheard
+from turnkeeper.records import record
 
 _FAILED = "The policy could not be evaluated for this step."
 _MESSAGES: Mapping[str, str] = {
@@ -76,7 +78,7 @@ _MESSAGES: Mapping[str, str] = {
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ruling:
     """What is answered, and what an auditor should see about it. `ask` is the policy's question to an approver."""
 
@@ -96,7 +98,7 @@ def decide(
 ) -> Ruling:
     """The decision on a step whose session stands at `progress`, the step itself not counted.
 
-    `again` is what the step refers to, where it was sent before.
+    `again` is what the step refers to, where it was sent before. Raises `Unheard` as the engine does.
     """
     placement = considered.placement
     codes = [conduct.value for conduct in placement.conduct]
@@ -116,7 +118,7 @@ def decide(
         decision = _evaluate(engine, facts)
         if again is not None and again.grant is not None and raises_question(decision):
             # An engine that does not look at approvals asks again what was answered.
-            decision = Decision(Disposition.ALLOW, None, (APPROVED,), decision.policy_references)
+            decision = granted(decision)
         if EVALUATION_FAILED in decision.reason_codes:
             codes.append(EVALUATION_FAILED)
     given = Given(decision)
@@ -158,7 +160,7 @@ def _evaluate(engine: PolicyEngine, facts: Facts) -> Decision:
         if isinstance(decision, Decision):
             return decision
         _log.error("policy_engine_gave_no_decision", session_id=facts.session.id, step_id=facts.step_id)
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, Unheard):
         raise
     except BaseException:  # noqa: BLE001  one engine call; bindings raise panics that are no Exception
         _log.exception("policy_engine_failed", session_id=facts.session.id, step_id=facts.step_id)

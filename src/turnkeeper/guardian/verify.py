@@ -15,15 +15,34 @@ from turnkeeper.guardian.ports import ChainReader, PlatformCounts, SessionSummar
 
 MAX_FINDINGS: Final = 1_000
 MAX_SESSIONS_IN_FILE: Final = 10_000
+UNNAMED: Final = ""
+"""The session of an export in which every request was erased: its chain can be checked, and its keys not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedAudit:
+    """A session that left for an archive. `verified` says that the archive was there to be read."""
+
+    session_id: str
+    head: str | None
+    entries: int
+    archive_file: str
+    archive_sha256: str
+    verified: bool
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was found. `omitted` counts what came above `MAX_FINDINGS` breaks and as many notices."""
+    """What was found. `omitted` counts what came above `MAX_FINDINGS` breaks and as many notices.
+
+    `compared` counts the lines of another stream that were held against the Guardian's record.
+    """
 
     findings: tuple[AuditFinding, ...]
     sessions: tuple[SessionAudit, ...]
     omitted: int = 0
+    archived: tuple[ArchivedAudit, ...] = ()
+    compared: int = 0
 
     @property
     def intact(self) -> bool:
@@ -36,7 +55,7 @@ class VerifyReport:
         return {session.session_id: session.head for session in self.sessions}
 
 
-class _Findings:
+class Findings:
     """A bounded list of findings; notices never push a break out."""
 
     def __init__(self) -> None:
@@ -45,6 +64,7 @@ class _Findings:
         self._room = {Severity.BREAK: MAX_FINDINGS, Severity.NOTICE: MAX_FINDINGS}
 
     def report(self, found: AuditFinding) -> None:
+        """Keeps a finding, or counts it."""
         if self._room[found.severity] == 0:
             self.omitted += 1
             return
@@ -65,12 +85,12 @@ def verify_rows(
     `witnessed_heads` are heads that somebody else saw: each must occur, so that a cut tail shows. `platform_counts`
     are what the turn side states of each turn, compared with the last window of that turn.
     """
-    findings = _Findings()
+    findings = Findings()
     auditor = SessionAuditor(session_id, keyring, findings.report, witnessed_heads)
     for row in rows:
         auditor.take(row)
     session = auditor.close()
-    _compare_counts(session, platform_counts or {}, findings)
+    compare_counts(session, platform_counts or {}, findings)
     return VerifyReport(tuple(findings.kept), (session,), findings.omitted)
 
 
@@ -103,7 +123,7 @@ def verify_export(
 
     `witnessed_heads` are by session id; a session that is named there and missing from the file is a finding.
     """
-    findings = _Findings()
+    findings = Findings()
     witnessed = witnessed_heads or {}
     auditors: dict[str, SessionAuditor] = {}
     last: str | None = None
@@ -114,13 +134,21 @@ def verify_export(
             findings.report(AuditFinding("line_unreadable", Severity.BREAK, None, number, malformed.message))
             continue
         # A row whose request cannot be read stays with the session before it.
-        last = _session_of(row) or last
+        named = _session_of(row)
+        if named is not None and last == UNNAMED and named not in auditors:
+            # Erased rows name no session; they belong to the one whose rows follow them.
+            auditors[named] = auditors.pop(UNNAMED)
+            auditors[named].name(named, witnessed.get(named, frozenset()))
+        last = named or last or (UNNAMED if row.request is None else None)
         if last is None or (last not in auditors and len(auditors) >= MAX_SESSIONS_IN_FILE):
             findings.report(AuditFinding("session_unknown", Severity.BREAK, None, number, "the row names no session"))
             continue
         if last not in auditors:
-            auditors[last] = SessionAuditor(last, keyring, findings.report, witnessed.get(last, frozenset()))
+            heads = frozenset[str]().union(*witnessed.values()) if last == UNNAMED else witnessed.get(last, frozenset())
+            auditors[last] = SessionAuditor(last, keyring, findings.report, heads)
         auditors[last].take(row)
+    if UNNAMED in auditors:
+        auditors[UNNAMED].name(UNNAMED, frozenset())
     for session_id in sorted(witnessed.keys() - auditors.keys()):
         findings.report(AuditFinding("session_missing", Severity.BREAK, session_id, 0, "the session is missing"))
     sessions = tuple(auditor.close() for auditor in auditors.values())
@@ -137,7 +165,10 @@ def _session_of(row: AuditRow) -> str | None:
     return session_id if isinstance(session_id, str) else None
 
 
-def _compare_counts(session: SessionAudit, stated: PlatformCounts, findings: _Findings) -> None:
+def compare_counts(session: SessionAudit, stated: PlatformCounts, findings: Findings) -> None:
+    """Compares what the turn side states of each turn with the chain; not where requests were erased."""
+    if session.erased:
+        return
     last = {turn.turn_id: turn for turn in session.turns if turn.outcome is not None}
     for turn_id, (steps, tool_calls) in stated.items():
         turn = last.get(turn_id)

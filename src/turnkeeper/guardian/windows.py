@@ -7,13 +7,14 @@ that ended `deferred` comes back with what it had. Step counts leave turnStart a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, cast
 
 from turnkeeper.acs import Disposition, RequestEnvelope
 from turnkeeper.guardian.mcp import is_tool_call
+from turnkeeper.records import record
 
 TURN_START: Final = "steps/turnStart"
 TURN_END: Final = "steps/turnEnd"
@@ -43,7 +44,7 @@ class Conduct(StrEnum):
     DEFERRED_WITHOUT_DEFER = "outcome_deferred_without_defer"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnWindow:
     """A turn that is open. `ordinal` numbers the session's windows from 1; `denied` is the word on its turnStart.
 
@@ -86,11 +87,22 @@ class TurnWindow:
 
     def counted(self, *, tool_call: bool) -> "TurnWindow":
         """The window after one more step, in the turns around it as well."""
-        return replace(
-            self,
-            steps=self.steps + 1,
-            tool_calls=self.tool_calls + tool_call,
-            outer=None if self.outer is None else self.outer.counted(tool_call=tool_call),
+        # Written out: `dataclasses.replace` takes five times as long, and this is every step of a turn.
+        return TurnWindow(
+            self.turn_id,
+            self.ordinal,
+            self.steps + 1,
+            self.tool_calls + tool_call,
+            self.denied,
+            self.denials,
+            self.deferrals,
+            self.taint_step,
+            self.triggered_by,
+            self.parent_turn_id,
+            self.carried_steps,
+            self.carried_tool_calls,
+            self.carried_deferrals,
+            None if self.outer is None else self.outer.counted(tool_call=tool_call),
         )
 
     def tainted(self, step_id: str) -> "TurnWindow":
@@ -126,7 +138,7 @@ class TurnWindow:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """Where a step falls.
 

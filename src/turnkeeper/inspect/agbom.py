@@ -48,9 +48,18 @@ def render_agbom(
     document: dict[str, object] = {
         "agbom_version": AGBOM_VERSION,
         "agent": {"agent_id": agent_id, "name": agent_name, "version": str(agent_version)},
-        "components": [_model(model), *(_tool(tool) for tool in sorted(tools, key=lambda tool: tool.name))],
+        "components": [
+            _registered(component)
+            for component in (_model(model), *(_tool(tool) for tool in sorted(tools, key=lambda tool: tool.name)))
+        ],
     }
     return document | {"agbom_hash": hashlib.sha256(canonicalize(document)).hexdigest()}
+
+
+def _registered(component: Mapping[str, object]) -> dict[str, object]:
+    # All of it was configured, nothing was found at run time (INSP-06).
+    provenance = {"provenance_id": f"agbom:{component['id']}", "origin": "system", "source_id": _PROVIDER}
+    return {**component, "registration_provenance": provenance}
 
 
 def _model(model: ModelComponent) -> dict[str, object]:

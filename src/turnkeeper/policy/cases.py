@@ -5,7 +5,7 @@ Pure.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, TypeVar
 
 from turnkeeper.acs import METHODS, Decision, Disposition, RequestEnvelope, hook_spec
@@ -156,8 +156,8 @@ def _payload(members: Mapping[str, object], path: str) -> Mapping[str, object]:
 def _part(default: P, members: Mapping[str, object], name: str, path: str) -> P:
     """A part of the facts with what the mapping says of it, each member of the type that it has."""
     place = f"{path}.{name}"
-    given = mapping(members.get(name, {}), place, frozenset(default.__slots__))
-    values: dict[str, object] = {slot: getattr(default, slot) for slot in default.__slots__}
+    values: dict[str, object] = {member.name: getattr(default, member.name) for member in fields(default)}
+    given = mapping(members.get(name, {}), place, frozenset(values))
     for member, value in given.items():
         wanted = type(values[member])
         if wanted is tuple:

@@ -6,6 +6,7 @@ together. Where nothing spoke the policy's default holds. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, cast
 
 from turnkeeper.acs import Decision, Disposition, ModificationsRejected, PolicyReference, merge_modifications
@@ -150,6 +151,21 @@ def asks_for_approval(decision: Disposition, details: Mapping[str, object] | Non
     if decision is Disposition.DEFER:
         return details is not None and details.get("resolution_method") == HUMAN_APPROVAL
     return decision is Disposition.ASK
+
+
+def granted(decision: Decision) -> Decision:
+    """A decision once an approver has said yes: a question is answered, a DENY denies still, a change is made still."""
+    if not asks_for_approval(decision.disposition, decision.defer_details):
+        return decision
+    changes = decision.modifications
+    return replace(
+        decision,
+        disposition=Disposition.ALLOW if changes is None else Disposition.MODIFY,
+        reasoning=None if changes is None else decision.reasoning,
+        reason_codes=(APPROVED,),
+        ask_details=None,
+        defer_details=None,
+    )
 
 
 def _as_one(rules: RuleSet, disposition: Disposition, cited: Sequence[Rule], *, approved: bool) -> Decision:

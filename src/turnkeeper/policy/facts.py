@@ -5,11 +5,13 @@ or verify itself under a name that says otherwise: counts come from the session,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Final, cast
 
 from turnkeeper.acs import hook_name
 from turnkeeper.policy.intent import Capability, IntentFacts, IntentMatch, match_intent
+from turnkeeper.records import record, record_with_cache
 
 FACT_NAMES: Final = (
     "step",
@@ -29,7 +31,7 @@ NEVER_TAINTED: Final = -1
 _NO_INTENT = IntentFacts()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnFacts:
     """The turn that is open in the session; `id` is empty and the counts are 0 where none is.
 
@@ -51,7 +53,7 @@ class TurnFacts:
     triggered_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionFacts:
     """The session so far, counted as a turn is; `turns_since_taint` is -1 where nothing tainted it."""
 
@@ -66,7 +68,7 @@ class SessionFacts:
     deferrals: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProvenanceFacts:
     """Where the step's own data comes from. `trust` is what the Guardian derived, the lowest of all; "" without data.
 
@@ -88,12 +90,16 @@ class ApprovalFacts:
     scope: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+_NO_TURN = TurnFacts()
+_NO_PROVENANCE = ProvenanceFacts()
+
+
+@record_with_cache
 class Facts:
     """One step and what stands around it. `environment` is empty where the client names none.
 
     `called` is the tool call inside a wrapped message, in the members of a toolCallRequest; `tool` and `args` are read
-    from it where there is one.
+    from it where there is one. What several rules of a policy ask for is worked out once.
     """
 
     method: str
@@ -101,9 +107,9 @@ class Facts:
     payload: Mapping[str, object]
     agent_id: str
     session: SessionFacts
-    turn: TurnFacts = TurnFacts()
+    turn: TurnFacts = _NO_TURN
     environment: str = ""
-    provenance: ProvenanceFacts = ProvenanceFacts()
+    provenance: ProvenanceFacts = _NO_PROVENANCE
     intent: IntentFacts = _NO_INTENT
     approval: ApprovalFacts = ApprovalFacts()
     called: Mapping[str, object] | None = None
@@ -113,7 +119,7 @@ class Facts:
         """The hook's short name, as rules name it."""
         return hook_name(self.method)
 
-    @property
+    @cached_property
     def intent_match(self) -> IntentMatch:
         """How a tool call stands to the session's intent; any other step is not covered."""
         is_call = self.called is not None or self.hook == "toolCallRequest"
@@ -130,7 +136,7 @@ class Facts:
             "step": {"method": self.method, "hook": self.hook, "id": self.step_id},
             "payload": self.payload,
             "tool": {"name": self.tool_name or "", "provider": _text(self.call.get("tool"), "provider") or ""},
-            "args": self._argument_values(),
+            "args": self.arguments,
             "turn": _members(self.turn),
             "session": _members(self.session),
             "agent": {"id": self.agent_id},
@@ -143,6 +149,18 @@ class Facts:
             },
             "intent": self._intent_members(),
             "approval": _members(self.approval),
+        }
+
+    @cached_property
+    def arguments(self) -> dict[str, object]:
+        """The values of a tool call's arguments by their names; what is no argument of the standard's is left out."""
+        given = self.call.get("arguments")
+        if not isinstance(given, dict):
+            return {}
+        return {
+            name: cast("dict[str, object]", argument).get("value")
+            for name, argument in cast("dict[str, object]", given).items()
+            if isinstance(argument, dict)
         }
 
     @property
@@ -163,20 +181,9 @@ class Facts:
             "resources": list(match.resources),
         }
 
-    def _argument_values(self) -> dict[str, object]:
-        arguments = self.call.get("arguments")
-        if not isinstance(arguments, dict):
-            return {}
-        given = cast("dict[str, object]", arguments)
-        return {
-            name: cast("dict[str, object]", argument).get("value")
-            for name, argument in given.items()
-            if isinstance(argument, dict)
-        }
-
 
 def _members(part: TurnFacts | SessionFacts | Capability | ApprovalFacts) -> dict[str, object]:
-    return {name: getattr(part, name) for name in part.__slots__}
+    return {member.name: getattr(part, member.name) for member in fields(part)}
 
 
 def _text(value: object, name: str) -> str | None:

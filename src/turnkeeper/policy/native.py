@@ -7,8 +7,8 @@ what decides without it. Pure.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter, eq, ge, gt, le, lt, ne
+from dataclasses import dataclass, fields
+from operator import attrgetter, contains, eq, ge, gt, le, lt, ne
 from typing import Any, Final, cast
 
 from turnkeeper.policy.facts import FACT_NAMES, ApprovalFacts, Facts, SessionFacts, TurnFacts
@@ -22,7 +22,7 @@ _INT64 = range(-(2**63), 2**63)
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _EQUALITY = ("==", "!=")
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
-    "contains": str.__contains__,
+    "contains": contains,
     "startsWith": str.startswith,
     "endsWith": str.endswith,
 }
@@ -225,7 +225,7 @@ class _Reader:
         self._expect(".")
         name = self._name()
         if root == "args":
-            return lambda facts: _argument(facts, name)
+            return lambda facts: facts.arguments.get(name, _MISSING)
         if root == "payload":
             return lambda facts: facts.payload.get(name, _MISSING)
         raise _Unsupported
@@ -368,7 +368,10 @@ def _tested(term: _Term, test: Callable[[str, str], bool], wanted: tuple[str, ..
         found = get(facts)
         if not isinstance(found, str):
             return None
-        return any(test(found, text) for text in wanted)
+        for text in wanted:  # noqa: SIM110  any() takes up to three times as long
+            if test(found, text):
+                return True
+        return False
 
     return holds
 
@@ -377,16 +380,10 @@ def _constant(value: object) -> _Term:
     return _Term(type(value).__name__, lambda _: value, value)
 
 
-def _argument(facts: Facts, name: str) -> object:
-    arguments = facts.call.get("arguments")
-    argument = cast("dict[str, object]", arguments).get(name) if isinstance(arguments, dict) else None
-    return cast("dict[str, object]", argument).get("value") if isinstance(argument, dict) else _MISSING
-
-
 def _counted(name: str, part: TurnFacts | SessionFacts | ApprovalFacts) -> dict[str, _Term]:
     return {
-        f"{name}.{member}": _Term(type(getattr(part, member)).__name__, attrgetter(f"{name}.{member}"))
-        for member in part.__slots__
+        f"{name}.{member.name}": _Term(type(getattr(part, member.name)).__name__, attrgetter(f"{name}.{member.name}"))
+        for member in fields(part)
     }
 
 

@@ -17,8 +17,14 @@ from turnkeeper.policy.cases import failing
 from turnkeeper.policy.document import PolicyRejected
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.facts import Facts
+from turnkeeper.policy.hosted import EngineUnavailable, decide
 
 E = TypeVar("E", bound=PolicyEngine)
+
+
+def _keep(engine: PolicyEngine) -> None:
+    """An engine that holds nothing needs nobody to end it."""
+    del engine
 
 
 class Change(StrEnum):
@@ -51,7 +57,7 @@ class SwitchedEngine(Generic[E]):
         return self.current.reference
 
     def evaluate(self, facts: Facts) -> Decision:
-        """The word of the policy that decides now."""
+        """The word of the policy that decides now. Raises `Unheard` where that has engines to be asked first."""
         return self.current.evaluate(facts)
 
 
@@ -64,14 +70,17 @@ class PolicyReloader(Generic[E]):
         build: Callable[[Mapping[str, bytes]], Awaitable[E]],
         switched: SwitchedEngine[E],
         served: str,
+        retire: Callable[[E], None] = _keep,
     ) -> None:
         """`build` makes an engine after every check and raises `TurnkeeperError` where one fails.
 
-        `served` is the digest of the files that the engine in `switched` was built from.
+        `served` is the digest of the files that the engine in `switched` was built from. `retire` is handed each
+        engine that was replaced.
         """
         self._read = read
         self._build = build
         self._switched = switched
+        self._retire = retire
         self._served = served
         self._seen = served
         self._refused: str | None = None
@@ -96,9 +105,11 @@ class PolicyReloader(Generic[E]):
         try:
             engine = await self._build(files)
         except TurnkeeperError as error:
-            self._refused = digest
+            # What is wrong with a policy stays wrong; an engine that did not start may start at the next look.
+            self._refused = None if isinstance(error, EngineUnavailable) else digest
             return self._result(Change.REFUSED, error.message)
-        self._switched.current = engine
+        replaced, self._switched.current = self._switched.current, engine
+        self._retire(replaced)
         self._served, self._refused = digest, None
         return self._result(Change.TAKEN)
 
@@ -106,9 +117,9 @@ class PolicyReloader(Generic[E]):
         return Look(change, self._switched.reference.policy_version, problem)
 
 
-def require_passing(bundle: Bundle, engine: PolicyEngine) -> None:
+async def require_passing(bundle: Bundle, engine: PolicyEngine) -> None:
     """Raises `PolicyRejected` where a test of the bundle's own does not hold."""
-    wrong = failing(bundle.cases, [engine.evaluate(case.facts) for case in bundle.cases])
+    wrong = failing(bundle.cases, [await decide(engine, case.facts) for case in bundle.cases])
     if wrong:
         case, problem = wrong[0]
         raise PolicyRejected(

@@ -32,6 +32,7 @@ MAX_POLICY_BYTES: Final = 256 * 1024
 MAX_RULES: Final = 1_000
 MAX_CONDITION_CHARACTERS: Final = 4_096
 MAX_REASONING_CHARACTERS: Final = 1_000
+MAX_AUTHOR_CHARACTERS: Final = 200
 DEFAULT_CODES: Final[Mapping[Disposition, str]] = {
     Disposition.DENY: "policy_denied",
     Disposition.MODIFY: "policy_modified",
@@ -44,7 +45,7 @@ RULE_HOOKS: Final = frozenset(hook_name(method) for method in METHODS if method 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_BUNDLE_KEYS = frozenset({"version", "name", "default", "rules", "engines"})
+_BUNDLE_KEYS = frozenset({"version", "name", "author", "default", "rules", "engines"})
 _RULE_KEYS = frozenset(
     {"id", "hooks", "tools", "when", "scope", "decision", "reasoning", "reason_codes", *DETAILED.values()}
 )
@@ -72,13 +73,17 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """A policy: what holds where no rule speaks, and the rules. `digest` names the exact bytes it was read from."""
+    """A policy: what holds where no rule speaks, and the rules. `digest` names the exact bytes it was read from.
+
+    `author` is who answers for it, as the policy says; None where it does not.
+    """
 
     name: str
     digest: str
     default: Disposition
     rules: tuple[Rule, ...]
     cedar: HostedSettings | None = None
+    author: str | None = None
 
     def reference(self, rule_id: str | None = None) -> PolicyReference:
         """The policy, or one of its rules, as decisions cite it."""
@@ -98,6 +103,7 @@ def parse_rules(content: bytes) -> RuleSet:
         default=Disposition(one_of(bundle["default"], "default", _DEFAULTS)),
         rules=_rules(bundle["rules"]),
         cedar=read_engines(bundle.get("engines", {}), "engines", RULE_HOOKS),
+        author=optional_text(bundle, "author", "policy", MAX_AUTHOR_CHARACTERS),
     )
 
 

@@ -53,6 +53,14 @@ def prepare(engines: Engines) -> None:
         _upgrade(engines, connection)
 
 
+def check(engines: Engines) -> None:
+    """Makes sure that the tables are this program's, and changes nothing. Raises `SchemaOutdated`."""
+    with engines.reader.begin() as connection:
+        found = revision_of(connection)
+    if found != HEAD_REVISION:
+        raise _outdated(found or "none")
+
+
 def revision_of(connection: Connection) -> str | None:
     """The version of the tables, `None` where there are none."""
     if not inspect(connection).has_table(_VERSIONS.name):
@@ -81,7 +89,7 @@ def _upgrade(engines: Engines, connection: Connection) -> None:
 def _outdated(found: str) -> SchemaOutdated:
     hint = (
         "Run `turnkeeper migrate`."
-        if found < HEAD_REVISION
+        if found < HEAD_REVISION or found == "none"
         else "Start the version of turnkeeper that made them, or a newer one."
     )
     return SchemaOutdated(f"the store's tables are version {found}, this program needs {HEAD_REVISION}", hint=hint)

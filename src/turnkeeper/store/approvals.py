@@ -1,13 +1,11 @@
-"""Approvals and the Guardian's API keys in guardian.db, beside a Guardian that runs.
+"""Approvals and the Guardian's API keys, beside a Guardian that runs.
 
 Answers for one durable answer per question, whoever asks at the same time, and for keys of which only the SHA-256 is
-kept. Rows of approvals are made by the Guardian's own commits (`store.chain`); here they are read and decided.
+kept. Rows of approvals are made by the Guardian's own commits (`store.chain_rows`); here they are read and decided.
 """
 
-import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -22,10 +20,6 @@ from turnkeeper.guardian.approvals import (
     Approver,
     decided,
 )
-from turnkeeper.guardian.ports import StoreFailed
-from turnkeeper.store.chain_schema import check_version
-
-BUSY_TIMEOUT_MS: Final = 5_000
 
 APPROVAL_COLUMNS: Final = (
     "approval_id, session_id, request_id, turn_id, agent_id, key_id, kind, method, tool, input_hash, question,"
@@ -37,8 +31,8 @@ USE_APPROVAL: Final = "UPDATE approvals SET used_at_ms = coalesce(used_at_ms, ?)
 SELECT_OF_STEP: Final = f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = ? AND request_id = ?"  # noqa: S608  our own column names
 _SELECT_ONE = f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE approval_id = ?"  # noqa: S608  our own column names
 _SELECT_PAGE = (
-    f"SELECT id, {APPROVAL_COLUMNS} FROM approvals WHERE id > ?1 AND (?2 IS NULL OR status = ?2)"  # noqa: S608  our own column names
-    " AND (?3 IS NULL OR (expires_at_ms <= ?4) = ?3) ORDER BY id LIMIT ?5"
+    f"SELECT id, {APPROVAL_COLUMNS} FROM approvals WHERE id > ? AND status = coalesce(?, status)"  # noqa: S608  our own column names
+    " AND (expires_at_ms <= ?) = coalesce(?, expires_at_ms <= ?) ORDER BY id LIMIT ?"
 )
 _DECIDE = (
     "UPDATE approvals SET status = ?, decided_by = ?, decided_by_key = ?, decided_at_ms = ?, scope = ?, note = ?"
@@ -51,19 +45,17 @@ _SELECT_KEY = f"SELECT {_KEY_COLUMNS} FROM api_keys WHERE sha256 = ?"  # noqa: S
 _REVOKE_KEY = "UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE key_id = ?"
 
 
-class SqliteApprovals:
-    """Approvals and keys (`ApprovalStore`). Opens the file for each call, so that any thread may use it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+class Approvals(ABC):
+    """Approvals and keys (`ApprovalStore`), whichever database holds them."""
 
     def approvals(
         self, *, status: ApprovalStatus | None, after: int, limit: int, now_ms: int
     ) -> list[tuple[int, Approval]]:
         """Approvals in the order they were made, each with its place. Raises `StoreFailed`."""
         stored = ApprovalStatus.PENDING if status is ApprovalStatus.EXPIRED else status
-        over = None if stored is not ApprovalStatus.PENDING else int(status is ApprovalStatus.EXPIRED)
-        rows = self._fetch(_SELECT_PAGE, after, None if stored is None else stored.value, over, now_ms, limit)
+        over = None if stored is not ApprovalStatus.PENDING else status is ApprovalStatus.EXPIRED
+        named = None if stored is None else stored.value
+        rows = self._fetch(_SELECT_PAGE, after, named, now_ms, over, now_ms, limit)
         return [(row[0], approval_of(row[1:])) for row in rows]
 
     def approval(self, approval_id: str) -> Approval | None:
@@ -73,18 +65,12 @@ class SqliteApprovals:
 
     def decide(self, approval_id: str, answer: ApprovalAnswer, approver: Approver, now_ms: int) -> Approval | None:
         """The approval once its answer is durable. Raises `ApprovalRefused`, `StoreFailed`."""
-        try:
-            with closing(_connect(self._path)) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                row = connection.execute(_SELECT_ONE, (approval_id,)).fetchone()
-                if row is None:
-                    return None
-                result = decided(approval_of(row), answer, approver, now_ms)
-                connection.execute(_DECIDE, (*_answered(result), approval_id))
-                connection.execute("COMMIT")
+        # An answer is final, so that whoever comes second finds it at the second look.
+        while rows := self._fetch(_SELECT_ONE, approval_id):
+            result = decided(approval_of(rows[0]), answer, approver, now_ms)
+            if self._change(_DECIDE, *_answered(result), approval_id):
                 return result
-        except sqlite3.Error as error:
-            raise StoreFailed(f"the answer could not be recorded: {error}") from error
+        return None
 
     def add_key(self, key: GuardianKey, sha256: str) -> None:
         """Keeps a key. Raises `StoreFailed`."""
@@ -107,19 +93,13 @@ class SqliteApprovals:
         """Whether there was such a key; from now on it opens nothing. Raises `StoreFailed`."""
         return self._change(_REVOKE_KEY, now_ms, key_id) > 0
 
+    @abstractmethod
     def _fetch(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        try:
-            with closing(_connect(self._path)) as connection:
-                return connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise StoreFailed(f"the Guardian's store could not be read: {error}") from error
+        """All rows of a query with a `?` for each value."""
 
-    def _change(self, query: str, *values: object) -> int:
-        try:
-            with closing(_connect(self._path)) as connection:
-                return connection.execute(query, values).rowcount
-        except sqlite3.Error as error:
-            raise StoreFailed(f"the Guardian's store could not be changed: {error}") from error
+    @abstractmethod
+    def _change(self, statement: str, *values: object) -> int:
+        """How many rows a statement changed, once that is durable."""
 
 
 def approval_row(approval: Approval) -> tuple[object, ...]:
@@ -134,7 +114,7 @@ def approval_row(approval: Approval) -> tuple[object, ...]:
 
 
 def approval_of(row: Sequence[Any]) -> Approval:
-    """The approval in a row; the table is STRICT, so each value has its type."""
+    """The approval in a row; the tables are strict about types, so each value has its own."""
     return Approval(
         approval_id=row[0],
         session_id=row[1],
@@ -184,16 +164,3 @@ def _lines(names: frozenset[str]) -> str:
 
 def _names(lines: str) -> frozenset[str]:
     return frozenset(filter(None, lines.split("\n")))
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None
-    )
-    try:
-        connection.execute("PRAGMA synchronous = FULL")
-        check_version(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection

@@ -168,7 +168,29 @@ CREATE TABLE api_keys (
 ) STRICT;
 """
 
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _MEMORY, _APPROVALS)
+# A closed session can leave for an archive file; what stays says that it was here and can never go on.
+_RETENTION = """
+CREATE TABLE archived_sessions (
+    session_id TEXT PRIMARY KEY,
+    agent_id TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    archived_at_ms INTEGER NOT NULL,
+    head TEXT,
+    recorded INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
+    tool_calls INTEGER NOT NULL,
+    turns INTEGER NOT NULL,
+    archive_file TEXT NOT NULL,
+    archive_sha256 TEXT NOT NULL,
+    removed INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+ALTER TABLE sessions ADD COLUMN erased INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE steps ADD COLUMN decision_log BLOB;
+"""
+
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _MEMORY, _APPROVALS, _RETENTION)
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 

@@ -37,14 +37,17 @@ class StoreUrlInvalid(TurnkeeperError):
     code = "store_url_invalid"
 
 
-def open_engines(url: str) -> Engines:
-    """The database behind `sqlite:////path` or `postgresql+psycopg://…`. Raises `StoreUrlInvalid`."""
+def open_engines(url: str, *, read_only: bool = False) -> Engines:
+    """The database behind `sqlite:////path` or `postgresql+psycopg://…`. Raises `StoreUrlInvalid`.
+
+    With `read_only` a file of SQLite is neither made nor changed, whatever is asked of it.
+    """
     try:
         parsed = make_url(url)
     except SQLAlchemyError as error:
         raise StoreUrlInvalid("the store's URL is malformed") from error
     if parsed.drivername == "sqlite" and parsed.database and parsed.database != ":memory:":
-        return open_sqlite(parsed)
+        return open_sqlite(parsed, read_only=read_only)
     if parsed.drivername in {"postgresql", "postgresql+psycopg"}:
         return open_postgres(parsed.set(drivername="postgresql+psycopg"))
     raise StoreUrlInvalid(

@@ -34,9 +34,6 @@ _NEXT_ORDINAL: Final = (
     .returning(sessions.c.last_ordinal)
 )
 
-_REPLAY_DETECTED: Final = -32005
-"""The Guardian has seen this request id before: the entry was written, whatever became of the answer."""
-
 
 def ask_step(tx: Tx, session_id: str, new: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
     """Persists a step as pending, with the events that go with asking. The same request id again is the same step."""
@@ -129,12 +126,17 @@ def attempt_step(tx: Tx, session_id: str, request_id: str, *, payload_json: str 
     return to_step(_require(tx.conn, session_id, request_id))
 
 
-def steps_of(conn: Connection, session_id: str, turn_id: str | None) -> tuple[Step, ...]:
-    """The newest `MAX_STEPS` steps of a session or a turn, oldest first."""
+def steps_of(
+    conn: Connection, session_id: str, *, turn_id: str | None, before: int | None = None, limit: int | None = None
+) -> tuple[Step, ...]:
+    """The newest steps of a session or a turn, or of those below the ordinal `before`: `MAX_STEPS`, oldest first."""
     query = select(steps).where(steps.c.session_id == session_id)
     if turn_id is not None:
         query = query.where(steps.c.turn_id == turn_id)
-    rows = conn.execute(query.order_by(steps.c.ordinal.desc()).limit(MAX_STEPS)).mappings().all()
+    if before is not None:
+        query = query.where(steps.c.ordinal < before)
+    query = query.order_by(steps.c.ordinal.desc()).limit(min(limit or MAX_STEPS, MAX_STEPS))
+    rows = conn.execute(query).mappings().all()
     return tuple(to_step(row) for row in reversed(rows))
 
 
@@ -196,13 +198,7 @@ def _last_end(conn: Connection, session_id: str, turn_id: str, *, settled: bool 
 def _count(rows: Sequence[RowMapping]) -> int | None:
     if any(row["state"] == "pending" for row in rows):
         return None
-    return sum(1 for row in rows if _has_entry(row))
-
-
-def _has_entry(row: RowMapping) -> bool:
-    if row["state"] != "answered":
-        return False
-    return row["chain_hash"] is not None or row["error_code"] == _REPLAY_DETECTED
+    return sum(1 for row in rows if to_step(row).has_entry)
 
 
 def _write_events(tx: Tx, session_id: str, fence: Fence | None, events: Sequence[NewEvent]) -> None:

@@ -29,7 +29,7 @@ from turnkeeper.store import (
     turns,
     tx,
 )
-from turnkeeper.store.admin import prepare
+from turnkeeper.store.admin import check, prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.rows import to_submission
@@ -89,16 +89,24 @@ class SqlTurnStore(SqlPauses, TurnStore):
 
     @classmethod
     async def open(
-        cls, url: str, *, clock: Clock, ids: IdSource, wakeups: Wakeups, limits: StoreLimits | None = None
+        cls,
+        url: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        wakeups: Wakeups,
+        limits: StoreLimits | None = None,
+        read_only: bool = False,
     ) -> "SqlTurnStore":
         """The store behind `sqlite:////path` or `postgresql+psycopg://…`, its tables up to date.
 
-        Raises `StoreUrlInvalid`, `SchemaOutdated`, `StoreUnavailable`.
+        With `read_only` nothing is made and nothing migrated. Raises `StoreUrlInvalid`, `SchemaOutdated`,
+        `StoreUnavailable`.
         """
-        engines = open_engines(url)
+        engines = open_engines(url, read_only=read_only)
         database = Database(engines)
         try:
-            await database.prepare(lambda: prepare(engines))
+            await database.prepare(lambda: check(engines) if read_only else prepare(engines))
         except BaseException:
             await database.close()
             raise
@@ -147,8 +155,12 @@ class SqlTurnStore(SqlPauses, TurnStore):
             lambda conn: events.events_after(conn, session_id, after=after, limit=limit, types=types, turn_id=turn_id)
         )
 
-    async def steps(self, session_id: str, *, turn_id: str | None = None) -> tuple[Step, ...]:
-        return await self._read(lambda conn: steps.steps_of(conn, session_id, turn_id))
+    async def steps(
+        self, session_id: str, *, turn_id: str | None = None, before: int | None = None, limit: int | None = None
+    ) -> tuple[Step, ...]:
+        return await self._read(
+            lambda conn: steps.steps_of(conn, session_id, turn_id=turn_id, before=before, limit=limit)
+        )
 
     async def dead_letters(self, limit: int) -> tuple[Step, ...]:
         return await self._read(lambda conn: steps.dead_letters(conn, limit))

@@ -1,6 +1,7 @@
 """A clock that moves when a test says so, and wakes who sleeps on it.
 
-Keeps the promises of `Clock` and of the worker's `Waiter`: time never goes back, nobody wakes early.
+Keeps the promises of `Clock` and of the worker's `Waiter`: monotonic time never goes back, nobody wakes early. The wall
+clock may jump, as one does that an operator or a time server puts right.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """A Guardian for tests: it checks and signs as a real one does, answers what it is told to, and breaks on demand.
 
 A `GuardianLink` without a network. Keeps the promises the platform leans on: signed answers bound to their request, a
-request_id decided once, the recorded answer shown to a repeat with a new nonce, one chain per session. No policy.
+request_id decided once, the recorded answer shown to a repeat with a new nonce, one chain per session, and from an
+agent that declares provenance no step without it. No policy.
 """
 
 import hashlib
@@ -27,16 +28,21 @@ from turnkeeper.acs import (
     SessionKey,
     build_error,
     build_result,
+    hook_spec,
     negotiate,
     parse_object,
     render_result,
     sign_response,
+    validator,
     verify_request,
 )
+from turnkeeper.acs.handshake import NO_PROVENANCE
+from turnkeeper.guardian.calls import payload_schema
 from turnkeeper.turns.payloads import METHODS_IMPLEMENTED, TOOL_CALL_REQUEST, TURN_END, TURN_START
 from turnkeeper.turns.ports import GuardianUnreachable
 
 ALLOW: Final = Decision(Disposition.ALLOW)
+PROFILES: Final = frozenset({"acs-core", "acs-provenance"})
 TIMEOUT_MS: Final = 100
 """How long its handshake asks to be waited for."""
 
@@ -77,6 +83,7 @@ class _Remembered:
     decided: dict[str, tuple[Reply, str | None]] = field(default_factory=dict[str, tuple[Reply, str | None]])
     nonces: set[str] = field(default_factory=set[str])
     terms: dict[str, object] | None = None
+    strict: bool = False
 
 
 class ScriptedGuardian:
@@ -152,6 +159,8 @@ class ScriptedGuardian:
         if known is not None or nonce in memory.nonces:
             return _signed(self._replayed(envelope, known if nonce not in memory.nonces else None), key)
         memory.nonces.add(nonce)
+        if memory.strict and not _is_valid(envelope):
+            return _signed(_error(envelope, SignedError(AcsErrorCode.INVALID_PARAMS, "payload_invalid")), key)
         return _signed(self._decide(envelope, memory, body), key)
 
     def _greet(self, envelope: RequestEnvelope, memory: _Remembered) -> dict[str, object]:
@@ -160,10 +169,13 @@ class ScriptedGuardian:
         terms = GuardianTerms(
             methods=self.methods,
             transports=frozenset({"http"}),
+            profiles=PROFILES,
             default_timeout_ms=self.default_timeout_ms,
             on_decision_failure=self.on_decision_failure,
         )
-        memory.terms = negotiate(ClientHello.of(envelope.payload), terms)
+        hello = ClientHello.of(envelope.payload)
+        memory.terms = negotiate(hello, terms)
+        memory.strict = hello.provenance_producer != NO_PROVENANCE
         return build_result(envelope.id, memory.terms)
 
     def _decide(self, envelope: RequestEnvelope, memory: _Remembered, body: bytes) -> dict[str, object]:
@@ -185,9 +197,22 @@ class ScriptedGuardian:
 
     def _replayed(self, envelope: RequestEnvelope, known: tuple[Reply, str | None] | None) -> dict[str, object]:
         data: dict[str, object] = {"reason": "replay_detected"}
-        if self._shows_recorded and known is not None and isinstance(known[0], Decision):
-            data["recorded"] = {"decision": known[0].disposition.value, "chain_hash": known[1]}
+        if self._shows_recorded and known is not None:
+            data["recorded"] = _recorded(*known)
         return build_error(envelope.id, AcsErrorCode.REPLAY_DETECTED, "replay detected", data)
+
+
+def _recorded(reply: Reply, chain_hash: str | None) -> dict[str, object]:
+    if isinstance(reply, SignedError):
+        return {"decision": None, "chain_hash": None, "code": int(reply.code)}
+    return {"decision": reply.disposition.value, "chain_hash": chain_hash}
+
+
+def _is_valid(envelope: RequestEnvelope) -> bool:
+    spec = hook_spec(envelope.method)
+    if spec is None or spec.schema is None:
+        return True
+    return validator(payload_schema(spec.schema, strict=True)).is_valid(dict(envelope.payload))
 
 
 def _error(envelope: RequestEnvelope, error: SignedError) -> dict[str, object]:

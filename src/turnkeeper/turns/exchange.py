@@ -27,7 +27,7 @@ from turnkeeper.acs import (
 from turnkeeper.clock import Clock, render_time
 from turnkeeper.ids import IdSource, uuid_of
 from turnkeeper.turns.model import Step
-from turnkeeper.turns.payloads import METHODS_IMPLEMENTED
+from turnkeeper.turns.payloads import METHODS_IMPLEMENTED, PROFILES, PROVENANCE_PRODUCER
 from turnkeeper.turns.ports import GuardianLink, GuardianUnreachable
 from turnkeeper.turns.timing import Waiter, within
 
@@ -65,8 +65,18 @@ class Exchange:
         self._clock = clock
         self._ids = ids
         self._waiter = waiter
-        self._hello = build_client_hello(methods=METHODS_IMPLEMENTED, transports=transports)
+        self._hello = build_client_hello(
+            methods=METHODS_IMPLEMENTED,
+            transports=transports,
+            profiles=PROFILES,
+            provenance_producer=PROVENANCE_PRODUCER,
+        )
         self._terms: OrderedDict[str, ServerHello] = OrderedDict()
+
+    @property
+    def ids(self) -> IdSource:
+        """Where the ids of what is sent come from."""
+        return self._ids
 
     def terms(self, session_id: str) -> ServerHello | None:
         """What was negotiated for a session, as far as this process knows."""

@@ -5,18 +5,21 @@ userMessage. After a crash it walks the same way with what was answered before; 
 Must never start anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from turnkeeper.acs import Marks
 from turnkeeper.clock import Clock
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.ids import IdSource
 from turnkeeper.turns import endings, payloads
+from turnkeeper.turns.applied import text_of
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.governor import EventsFor, Governor, no_events
+from turnkeeper.turns.inputs import received_text
 from turnkeeper.turns.lifecycle import Happening
-from turnkeeper.turns.model import Claim, Ending, NewStep, Step, Turn
+from turnkeeper.turns.model import Claim, Draft, Ending, Step, Turn
 from turnkeeper.turns.ports import TurnStore
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.windows import window_is_open
@@ -91,7 +94,8 @@ class Front:
         start = payloads.session_start(sandbox_kind=self._sandbox_kind)
         ending = await self._session_step(walk, payloads.SESSION_START, start)
         if ending is None:
-            ending = await self._session_step(walk, payloads.AGBOM_SNAPSHOT, payloads.agbom_snapshot(claim.agent))
+            agbom = payloads.agbom_snapshot(claim.agent)
+            ending = await self._session_step(walk, payloads.AGBOM_SNAPSHOT, agbom)
         if ending is None:
             await self._store.set_acs_state(claim.session.id, "started")
         return ending
@@ -116,7 +120,7 @@ class Front:
         await self._store.record(walk.claim.fence, [event])
 
     async def _session_step(self, walk: _Walk, method: str, payload_json: str) -> Ending | None:
-        ruling = await self._ask(walk, method, payload_json, of_turn=False)
+        ruling = await self._ask(walk, method, lambda _: payload_json, of_turn=False)
         if ruling.kind in {"denied", "unapplicable"}:
             await self._store.set_acs_state(walk.claim.session.id, "refused")
         # A Guardian that does not look at bills of materials decides nothing by them.
@@ -125,12 +129,12 @@ class Front:
         return _before_turn_start(walk.claim.turn, method, ruling)
 
     async def _trigger(self, walk: _Walk) -> Ending | None:
-        ruling = await self._ask(walk, payloads.AGENT_TRIGGER, payloads.agent_trigger())
+        ruling = await self._ask(walk, payloads.AGENT_TRIGGER, lambda _: payloads.agent_trigger())
         return _before_turn_start(walk.claim.turn, payloads.AGENT_TRIGGER, ruling)
 
     async def _turn_start(self, walk: _Walk) -> Ending | None:
         turn = walk.claim.turn
-        ruling = await self._ask(walk, payloads.TURN_START, payloads.turn_start(turn.id))
+        ruling = await self._ask(walk, payloads.TURN_START, lambda _: payloads.turn_start(turn.id))
         if ruling.allowed:
             return None
         if ruling.kind in {"denied", "unapplicable"}:
@@ -142,16 +146,21 @@ class Front:
 
     async def _input(self, walk: _Walk) -> Ending | None:
         turn = walk.claim.turn
+        if walk.earlier(payloads.USER_MESSAGE) is not None and await received_text(self._store, turn) is not None:
+            # An earlier owner of the turn heard the answer and kept what came of it.
+            return None
 
         def received(ruling: Ruling) -> Sequence[NewEvent]:
             if not ruling.allowed:
                 return ()
-            parts = [{"type": "text", "text": turn.input_text}]
+            text = turn.input_text if ruling.changed is None else text_of(ruling.changed)
+            parts = [{"type": "text", "text": text}]
             return [catalogue.message_received(turn_id=turn.id, message_id=self._ids.new("msg"), parts=parts)]
 
-        ruling = await self._ask(
-            walk, payloads.USER_MESSAGE, payloads.user_message(turn.input_text), in_window=True, events_for=received
-        )
+        def write(marks: Marks) -> str:
+            return payloads.user_message(marks, turn.input_text)
+
+        ruling = await self._ask(walk, payloads.USER_MESSAGE, write, in_window=True, events_for=received)
         if ruling.allowed:
             return None
         if ruling.kind in {"denied", "unapplicable"}:
@@ -162,16 +171,16 @@ class Front:
         self,
         walk: _Walk,
         method: str,
-        payload_json: str,
+        write: Callable[[Marks], str],
         *,
         of_turn: bool = True,
         in_window: bool = False,
         events_for: EventsFor = no_events,
     ) -> Ruling:
-        step = NewStep(
+        step = Draft(
             request_id=self._ids.uuid(),
             method=method,
-            payload_json=payload_json,
+            write=write,
             in_window=in_window,
             turn_id=walk.claim.turn.id if of_turn else None,
         )

@@ -24,7 +24,8 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns import payloads
 from turnkeeper.turns.exchange import ALREADY_GREETED, Exchange, Party
-from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer
+from turnkeeper.turns.lineage import SessionLineages
+from turnkeeper.turns.model import Draft, Fence, NewStep, Step, StepAnswer
 from turnkeeper.turns.pausing import NewPause
 from turnkeeper.turns.payloads import GATING_METHODS, OUTBOX_METHODS, TURN_END, TURN_START
 from turnkeeper.turns.ports import NotFound, TurnStore
@@ -71,7 +72,7 @@ class GovernorSettings:
 class _Question:
     """A step to be decided, and what is written around it."""
 
-    step: NewStep
+    step: Draft | NewStep
     known: Step | None
     fence: Fence | None
     events: Sequence[NewEvent]
@@ -104,6 +105,7 @@ class Governor:
         self._clock = clock
         self._waiter = waiter
         self._settings = settings
+        self._lineages = SessionLineages(store, exchange.ids, settings.on_decision_failure)
         self._quiet: OrderedDict[str, str] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -117,7 +119,7 @@ class Governor:
     async def ask(
         self,
         party: Party,
-        step: NewStep,
+        step: Draft | NewStep,
         fence: Fence | None,
         *,
         events: Sequence[NewEvent] = (),
@@ -127,18 +129,21 @@ class Governor:
     ) -> Ruling:
         """Whether the step may go on.
 
+        A draft is written once every earlier step is settled, and its values labeled then; a new step goes as it is.
         `events` are written with the step before it is sent, those of `events_for` with its answer, and with it the
         pause of `pause_for` where the ruling makes the turn wait. `known` is the step's row where an earlier owner of
         the turn already wrote one: what it says is used, and it is never asked again under another id. Raises
         `StaleFence`.
         """
         async with self._alone(party.session_id):
-            before = self._before_sending(party, step)
-            if before is not None:
-                return await self._unsent(before, step, fence, [*events], events_for)
+            question = _Question(step, known, fence, events, events_for, pause_for)
+            terms = self._exchange.terms(party.session_id)
+            if terms is not None and not terms.evaluates(step.method):
+                ruling = under_posture(not_evaluated(step.method), self._settings.on_decision_failure)
+                return await self._unsent(question, ruling)
             if known is not None and known.state != "pending":
                 return self._known(known)
-            return await self._decided(party, _Question(step, known, fence, events, events_for, pause_for))
+            return await self._decided(party, question)
 
     async def deliver(self, session_id: str) -> bool:
         """One round of a session's outbox: whether nothing is left in it.
@@ -169,44 +174,50 @@ class Governor:
         except NotFound:
             return False
 
-    def _before_sending(self, party: Party, step: NewStep) -> Ruling | None:
-        if len(step.payload_json or "") > self._settings.max_payload_bytes:
-            return too_large(self._settings.max_payload_bytes)
-        terms = self._exchange.terms(party.session_id)
-        if terms is not None and not terms.evaluates(step.method):
-            return under_posture(not_evaluated(step.method), self._settings.on_decision_failure)
-        return None
-
-    async def _unsent(
-        self, ruling: Ruling, step: NewStep, fence: Fence | None, events: list[NewEvent], events_for: EventsFor
-    ) -> Ruling:
-        await self._record(fence, [*events, *events_for(ruling), *_proceeded(ruling, step)])
+    async def _unsent(self, question: "_Question", ruling: Ruling) -> Ruling:
+        news = [*question.events, *question.events_for(ruling), *_proceeded(ruling, question.step)]
+        await self._record(question.fence, news)
         return ruling
 
     def _known(self, known: Step) -> Ruling:
         # Its events were committed with its answer, by whoever owned the turn then.
         answer = StepAnswer(known.state, known.decision, known.chain_hash, known.reasoning, known.reason_codes)
-        return under_posture(ruling_of(answer, request_id=known.request_id), self._settings.on_decision_failure)
+        return under_posture(ruling_of(answer, known), self._settings.on_decision_failure)
 
     async def _decided(self, party: Party, question: "_Question") -> Ruling:
         since = self._clock.now()
-        step, deadline = question.step, self._deadline(party, question.step.method)
+        deadline = self._deadline(party, question.step.method)
         if not await self._earlier_settled(party, question, deadline):
             unasked = question.known is None
             ruling = undecided(request_id=None if unasked else question.request_id, delivered=not unasked)
             return await self._doubtful(question, ruling, since, question.events if unasked else ())
-        asked = question.known or await self._store.ask_step(party.session_id, step, question.fence, question.events)
+        asked = question.known or await self._asked(party, question)
+        if asked is None:
+            return await self._unsent(question, too_large(self._settings.max_payload_bytes))
         answer = await self._answer(party, asked, deadline, fresh=question.known is None)
         if answer is None:
             ruling = undecided(request_id=asked.request_id, delivered=True)
             return await self._doubtful(question, ruling, since, ())
-        ruling = under_posture(ruling_of(answer, request_id=asked.request_id), self._settings.on_decision_failure)
-        events = [*question.events_for(ruling), *_proceeded(ruling, step)]
-        await self._store.answer_step(
-            party.session_id, asked.request_id, answer, question.fence, events, pause=question.pause_for(ruling)
-        )
-        if step.turn_id is not None:
-            self._remember_quiet(party.session_id, step.turn_id)
+        return await self._settle(question, asked, answer)
+
+    async def _asked(self, party: Party, question: "_Question") -> Step | None:
+        """The step's row, written now; None for a step that is too large to be sent."""
+        step = question.step
+        if isinstance(step, Draft):
+            marks = await self._lineages.marks(party.session_id, question.fence)
+            step = NewStep(step.request_id, step.method, step.write(marks), step.in_window, step.turn_id)
+        if len(step.payload_json or "") > self._settings.max_payload_bytes:
+            return None
+        return await self._store.ask_step(party.session_id, step, question.fence, question.events)
+
+    async def _settle(self, question: "_Question", asked: Step, answer: StepAnswer) -> Ruling:
+        ruling = under_posture(ruling_of(answer, asked), self._settings.on_decision_failure)
+        events = [*question.events_for(ruling), *_proceeded(ruling, question.step)]
+        pause = question.pause_for(ruling)
+        await self._store.answer_step(asked.session_id, asked.request_id, answer, question.fence, events, pause=pause)
+        self._lineages.keep(asked, answer, question.fence)
+        if asked.turn_id is not None:
+            self._remember_quiet(asked.session_id, asked.turn_id)
         return ruling
 
     async def _doubtful(
@@ -244,6 +255,7 @@ class Governor:
         answer = await self._answer(party, step, deadline, tries=tries)
         if answer is None:
             return False
+        self._lineages.forget(party.session_id)
         if step.method in OUTBOX_METHODS and (answer.state == "refused" or _unproven(answer)):
             await self._bury(step, answer)
         else:
@@ -299,7 +311,8 @@ class Governor:
         if step.payload_json is not None or step.method != TURN_END or step.turn_id is None or step.outcome is None:
             return None
         counts = await self._store.step_counts(step.session_id, step.turn_id)
-        return payloads.turn_end(step.turn_id, step.outcome, counts)
+        union = await self._lineages.union(step.session_id, step.turn_id)
+        return payloads.turn_end(self._lineages.blank(), step.turn_id, step.outcome, counts, union)
 
     async def _greet(self, party: Party) -> Ruling:
         patience = self._patience(self._clock.monotonic_ms() + self._settings.decision_timeout_ms)
@@ -346,7 +359,7 @@ def _unproven(answer: StepAnswer) -> bool:
     return answer.error_code == AcsErrorCode.REPLAY_DETECTED
 
 
-def _proceeded(ruling: Ruling, step: Step | NewStep) -> Sequence[NewEvent]:
+def _proceeded(ruling: Ruling, step: Draft | NewStep) -> Sequence[NewEvent]:
     if not ruling.proceeded:
         return ()
     return [catalogue.guardian_proceeded(turn_id=step.turn_id, hook=hook_name(step.method), request_id=step.request_id)]

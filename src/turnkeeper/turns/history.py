@@ -11,6 +11,7 @@ import orjson
 
 from turnkeeper.events.envelope import Event
 from turnkeeper.sandbox.protocol import HistoryItem
+from turnkeeper.turns.inputs import text_of_parts
 
 FATE_UNKNOWN: Final = (
     "[unknown: the sandbox went away before this call ended. It may have taken effect; look before calling it again.]"
@@ -42,7 +43,7 @@ def _newest(turns: Sequence[list[HistoryItem]], max_bytes: int) -> list[HistoryI
 def _item(event: Event, data: Mapping[str, object], calls: dict[str, tuple[str, str]]) -> HistoryItem | None:
     match event.type:
         case "message.received":
-            return HistoryItem("user", _text_of_parts(data["parts"]))
+            return HistoryItem("user", text_of_parts(data["parts"]))
         case "message.completed":
             return HistoryItem("agent", str(data["text"]))
         case "tool.requested":
@@ -62,10 +63,6 @@ def _arguments(data: Mapping[str, object]) -> str:
     # A cut input is a text that ends in the middle; as one argument it is still a JSON object.
     value = {"cut": data["input"]} if data["truncated"] else data["input"]
     return orjson.dumps(value).decode()
-
-
-def _text_of_parts(parts: object) -> str:
-    return "\n".join(str(part.get("text", "")) for part in cast("list[dict[str, object]]", parts))
 
 
 def item_bytes(item: HistoryItem) -> int:

@@ -4,12 +4,13 @@ Values only. Texts that must come back token for token (`metadata`, `output_sche
 text that was received, white space between tokens removed (contract, amendment 9); their names end in `_json`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from turnkeeper.acs import AcsErrorCode, Marks
 from turnkeeper.turns.permissions import Permission
 
 PROJECT_ID = "prj_00000000000000000000000000"
@@ -314,6 +315,20 @@ class NewStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A step whose payload is written when its turn to be sent has come: only then is it known what it derives from.
+
+    `write` makes the payload (JSON text) and takes the labels for its values from the marks it is given.
+    """
+
+    request_id: str
+    method: str
+    write: Callable[[Marks], str]
+    in_window: bool
+    turn_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """An ACS step as its row says; `ordinal` orders a session's sends."""
 
@@ -332,6 +347,13 @@ class Step:
     reason_codes: tuple[str, ...]
     error_code: int | None
     attempts: int
+
+    @property
+    def has_entry(self) -> bool:
+        """Whether the step is known to be in the Guardian's chain, whatever became of its answer (amendment 4)."""
+        return self.state == "answered" and (
+            self.chain_hash is not None or self.error_code == AcsErrorCode.REPLAY_DETECTED
+        )
 
 
 @dataclass(frozen=True, slots=True)

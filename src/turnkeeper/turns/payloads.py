@@ -1,18 +1,18 @@
 """The payloads of the steps our platform sends as Observed Agent (contract 16.3, ledger section 4).
 
 Pure: values in, JSON text out. What a model wrote goes in as data and never as a member name of ours; numbers that
-have no canonical form travel as JSON text, so that no step is unsignable.
+have no canonical form travel as JSON text, so that no step is unsignable. Each value that carries data gets its
+provenance here, from the marks the caller was given (PROV-01, PROV-04); nothing a model wrote has a say in it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import orjson
 
-from turnkeeper.acs import JsonValue
+from turnkeeper.acs import JsonValue, Marks, Origin
+from turnkeeper.acs.values import signable
 from turnkeeper.inspect.agbom import ModelComponent, ToolComponent, render_agbom
-from turnkeeper.sandbox.protocol import MAX_SAFE_INTEGER
 from turnkeeper.turns.model import Agent, SessionReason, StepCounts, TurnOutcome
 
 SESSION_START: Final = "steps/sessionStart"
@@ -45,8 +45,12 @@ REFERENCE: Final = "request_id_ref"
 """Where a step that is sent again names the step that was asked about."""
 ADDITIONAL_CONTEXT: Final = "additional_context"
 """Where a step that is sent again says what an approver knows."""
+PROVENANCE_PRODUCER: Final = "deterministic"
+PROFILES: Final = ("acs-core", "acs-provenance")
+"""What the platform claims as Observed Agent."""
 
 TOOL_PROVIDER: Final = "turnkeeper"
+INPUT_SOURCE: Final = "turn_api"
 TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
     "shell": "process.execute",
     "read_file": "filesystem.read",
@@ -70,7 +74,7 @@ def agbom_snapshot(agent: Agent) -> str:
         agent_name=agent.name,
         agent_version=agent.version,
         model=ModelComponent(
-            agent.model.provider, agent.model.id, {name: as_data(value) for name, value in agent.model.params.items()}
+            agent.model.provider, agent.model.id, {name: signable(value) for name, value in agent.model.params.items()}
         ),
         tools=[ToolComponent(name, TOOL_CAPABILITIES.get(name, name)) for name in agent.tools],
     )
@@ -87,16 +91,15 @@ def turn_start(turn_id: str, *, triggered_by: Trigger = "user_message") -> str:
     return _text({"turn_id": turn_id, "triggered_by": triggered_by})
 
 
-def user_message(text: str) -> str:
+def user_message(marks: Marks, text: str) -> str:
     """The turn's input, before the agent sees it."""
-    return _text({"content": [{"type": "text", "value": text}]})
+    return _text({"content": [{"type": "text", "value": text} | marks.received("user_input", INPUT_SOURCE)]})
 
 
-def tool_call_request(name: str, arguments: Mapping[str, JsonValue]) -> str:
-    """An action the agent asks for."""
-    return _text(
-        _tool(name) | {"arguments": {argument: {"value": as_data(value)} for argument, value in arguments.items()}}
-    )
+def tool_call_request(marks: Marks, name: str, arguments: Mapping[str, JsonValue]) -> str:
+    """An action the agent asks for: every argument is the model's, and derives from all that it was told."""
+    labeled = {argument: {"value": signable(value)} | marks.generated() for argument, value in arguments.items()}
+    return _text(_tool(name) | {"arguments": labeled})
 
 
 def referring_to(payload_json: str, request_id: str) -> str:
@@ -111,66 +114,66 @@ def without_reference(payload_json: str) -> str:
 
 def with_member(payload_json: str, name: str, value_json: str) -> str:
     """The payload with one member more."""
-    return _text(orjson.loads(payload_json) | {name: as_data(orjson.loads(value_json))})
+    return _text(orjson.loads(payload_json) | {name: signable(orjson.loads(value_json))})
 
 
-def tool_call_result(name: str, *, exit_status: ExitStatus, output: str, request_id_ref: str, duration_ms: int) -> str:
-    """What an action gave, before the agent sees it."""
+def tool_call_result(
+    marks: Marks,
+    name: str,
+    *,
+    exit_status: ExitStatus,
+    output: str,
+    request_id_ref: str,
+    duration_ms: int,
+    by_platform: bool = False,
+) -> str:
+    """What an action gave, before the agent sees it. `by_platform`: the tool said nothing, the text is ours."""
+    origin: Origin = "system" if by_platform else "tool_output"
+    label = marks.received(origin, TOOL_PROVIDER if by_platform else name)
     return _text(
         _tool(name)
         | {
             "exit_status": exit_status,
-            "outputs": [{"value": output}],
+            "outputs": [{"value": output} | label],
             "request_id_ref": request_id_ref,
             "duration_ms": duration_ms,
         }
     )
 
 
-def agent_response(text: str, result_json: str | None) -> str:
+def agent_response(marks: Marks, text: str, result_json: str | None) -> str:
     """The answer of a turn, text and result, before anybody sees it.
 
     ACS knows no content type for structured data; the result is text that says what it is.
     """
-    content: list[dict[str, object]] = [{"type": "text", "value": text}]
+    content = [{"type": "text", "value": text} | marks.generated()]
     if result_json is not None:
-        content.append({"type": "text", "value": result_json, "name": "result", "media_type": "application/json"})
+        named = {"type": "text", "value": result_json, "name": "result", "media_type": "application/json"}
+        content.append(named | marks.generated())
     return _text({"content": content})
 
 
-def turn_end(turn_id: str, outcome: TurnOutcome, counts: StepCounts) -> str:
-    """A turn is over. A count that is not known is left out, never guessed (amendment 4)."""
+def turn_end(
+    marks: Marks, turn_id: str, outcome: TurnOutcome, counts: StepCounts, union: Sequence[str] | None = None
+) -> str:
+    """A turn is over. A count that is not known is left out, never guessed (amendment 4).
+
+    `union` is every provenance id of the turn's steps; the summary derives from all of them. Its text is ours and
+    quotes nothing. A turn that showed no data, or whose ids are not all at hand, has no summary.
+    """
     payload: dict[str, object] = {"turn_id": turn_id, "outcome": outcome}
     if counts.step_count is not None:
         payload["step_count"] = counts.step_count
     if counts.tool_call_count is not None:
         payload["tool_call_count"] = counts.tool_call_count
+    if union:
+        payload["summary"] = {"value": f"the turn ended: {outcome}"} | marks.generated(union)
     return _text(payload)
 
 
 def session_end(reason: SessionReason) -> str:
     """A session is over."""
     return _text({"reason": reason})
-
-
-def as_data(value: object) -> object:
-    """The value, or its JSON text where some number in it is beyond what a signature can cover."""
-    # orjson has no integers beyond 64 bits.
-    return value if _signable(value) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _signable(value: object) -> bool:
-    if isinstance(value, bool):
-        return True
-    if isinstance(value, int):
-        return abs(value) <= MAX_SAFE_INTEGER
-    if isinstance(value, float):
-        return value - value == 0.0
-    if isinstance(value, Mapping):
-        return all(_signable(member) for member in value.values())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return all(_signable(item) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return True
 
 
 def _tool(name: str) -> dict[str, object]:

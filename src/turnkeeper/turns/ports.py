@@ -195,7 +195,12 @@ class TurnReads(Protocol):
         """Stored events with `sequence > after`, ascending, at most `limit`."""
         ...
 
-    async def steps(self, session_id: str, *, turn_id: str | None = None) -> tuple[Step, ...]: ...
+    async def steps(
+        self, session_id: str, *, turn_id: str | None = None, before: int | None = None, limit: int | None = None
+    ) -> tuple[Step, ...]:
+        """The newest steps of a session or a turn, of those below the ordinal `before`; oldest first."""
+        ...
+
     async def dead_letters(self, limit: int) -> tuple[Step, ...]: ...
     async def ping(self) -> None:
         """Raises if the store cannot answer."""

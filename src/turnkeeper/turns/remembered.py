@@ -31,13 +31,17 @@ class Remembered:
         self._rules = await self._store.approval_rules(self._turn.session_id)
         return _matching(self._rules, call, origin)
 
-    async def referring(self, call: PendingCall, payload_json: str) -> str:
-        """The payload, with a reference to the step that was granted for the session where it is the same payload."""
+    async def granted(self, call: PendingCall) -> str | None:
+        """The step that was granted for the session, as it is sent again; None where there is no such grant.
+
+        What it says of where its values came from is of its own time. So it is sent only where the call itself, with
+        what is known now, was answered with the question that was granted.
+        """
         rule = await self.rule(call, "guardian")
         if rule is None or rule.request_id is None:
-            return payload_json
-        granted = _payload(await self._store.steps(self._turn.session_id), rule.request_id)
-        return payloads.referring_to(payload_json, rule.request_id) if granted == payload_json else payload_json
+            return None
+        payload_json = _payload(await self._store.steps(self._turn.session_id), rule.request_id)
+        return None if payload_json is None else payloads.referring_to(payload_json, rule.request_id)
 
     async def asked_payload(self, call: PendingCall) -> str | None:
         """The payload exactly as it was asked about, for a grant is bound to it; None where none is kept."""

@@ -3,12 +3,13 @@
 Pure. Text is the harness's; the result is what was submitted, counted by us; usage is only compared.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import Report
+from turnkeeper.turns.applied import result_of, text_of
 from turnkeeper.turns.model import ResultError, Turn, Usage
 from turnkeeper.turns.results import SubmissionTally, normalize_report
 from turnkeeper.turns.tool_runs import cut_text
@@ -31,18 +32,30 @@ def read_report(report: Report, turn: Turn, tally: SubmissionTally, *, budget_re
     normal = normalize_report(
         report.result, report.result_error, has_schema=turn.output_schema_json is not None, tally=tally
     )
-    changes: list[tuple[Sequence[str], str]] = []
+    news: list[NewEvent] = []
     if normal.changed:
-        changes.append((normal.changed, normal.reason or "contradiction"))
+        news.append(_normalized(turn, normal.changed, normal.reason or "contradiction"))
     if cut:
-        changes.append((("output.text",), f"the text was cut to {text_bytes} bytes"))
+        news.append(_text_cut(turn, text_bytes))
     if budget_reached != (report.stop_reason == "budget_reached"):
-        changes.append((("stop_reason",), "whether a budget was reached is the ledger's to say"))
-    news = [
-        catalogue.report_normalized(turn_id=turn.id, attempt=turn.attempt, fields=fields, reason=reason)
-        for fields, reason in changes
-    ]
+        news.append(_normalized(turn, ("stop_reason",), "whether a budget was reached is the ledger's to say"))
     return Answer(text, normal.result_json, normal.result_error, tuple(news))
+
+
+def changed_answer(answer: Answer, changed: Mapping[str, object] | None, turn: Turn, *, text_bytes: int) -> Answer:
+    """The answer as the Guardian let it through (contract 5.2); its result is still to be validated.
+
+    Where one text took the place of text and result, there is no result any more that could be valid.
+    """
+    if changed is None:
+        return answer
+    text, cut = cut_text(text_of(changed), text_bytes)
+    news = (_text_cut(turn, text_bytes),) if cut else ()
+    if answer.result_json is None:
+        return replace(answer, text=text, news=(*answer.news, *news))
+    result_json = result_of(changed)
+    error: ResultError | None = "invalid" if result_json is None else None
+    return Answer(text, result_json, error, (*answer.news, *news))
 
 
 def usage_news(report: Report, turn: Turn, ledger: Usage, *, before: Usage) -> list[NewEvent]:
@@ -60,6 +73,14 @@ def usage_news(report: Report, turn: Turn, ledger: Usage, *, before: Usage) -> l
             turn_id=turn.id, attempt=turn.attempt, reported=reported, ledger=usage_document(ledger)
         )
     ]
+
+
+def _text_cut(turn: Turn, text_bytes: int) -> NewEvent:
+    return _normalized(turn, ("output.text",), f"the text was cut to {text_bytes} bytes")
+
+
+def _normalized(turn: Turn, fields: Sequence[str], reason: str) -> NewEvent:
+    return catalogue.report_normalized(turn_id=turn.id, attempt=turn.attempt, fields=fields, reason=reason)
 
 
 def _counted(usage: Usage) -> dict[str, int]:

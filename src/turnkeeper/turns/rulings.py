@@ -1,16 +1,20 @@
 """What the platform makes of a Guardian's answer: what becomes of the step, and whether the action may go on.
 
-Pure. Doubt is a denial (house rule 5): only an ALLOW that holds lets an action go on, a disposition we cannot apply
-does not, and a missing decision does so only where an operator chose `proceed`.
+Pure. Doubt is a denial (house rule 5): only an ALLOW that holds, and a MODIFY that was applied whole, let an action go
+on; a disposition we cannot apply does not, and a missing decision does so only where an operator chose `proceed`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
+
+import orjson
 
 from turnkeeper.acs import AcsErrorCode, Disposition, Recorded, Refusal, Verdict
 from turnkeeper.acs.handshake import Posture
-from turnkeeper.turns.model import StepAnswer
+from turnkeeper.acs.obedience import MODIFY_UNSUPPORTED, course_of
+from turnkeeper.turns.applied import is_applicable
+from turnkeeper.turns.model import Step, StepAnswer
 
 RulingKind: TypeAlias = Literal["allowed", "denied", "unapplicable", "refused", "undecided", "not_evaluated"]
 
@@ -36,7 +40,8 @@ class Ruling:
     `delivered` says that the Guardian has the step in its chain, or may have it.
     `proceeded` says that nothing was decided and the operator's posture let the action go on all the same.
     `details` are the modifications, ask_details or defer_details that came with `decision`; None where the answer
-    itself is not at hand, because only its record was shown or it was heard before a restart.
+    itself is not at hand, because only its record was shown or it was heard before a restart. `changed` is the payload
+    to go on with where the Guardian modified it; nothing but `changed` may be used then.
     """
 
     kind: RulingKind
@@ -48,6 +53,7 @@ class Ruling:
     delivered: bool = False
     proceeded: bool = False
     details: Mapping[str, object] | None = None
+    changed: Mapping[str, object] | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -92,13 +98,13 @@ def withdrawn() -> StepAnswer:
     return StepAnswer(state="refused", reasoning="withdrawn before it was sent", reason_codes=("withdrawn",))
 
 
-def ruling_of(answer: StepAnswer, *, request_id: str) -> Ruling:
+def ruling_of(answer: StepAnswer, asked: Step) -> Ruling:
     """What a settled step means for the action."""
     written = answer.state == "answered"
     base = Ruling(
         kind="undecided",
         allowed=False,
-        request_id=request_id,
+        request_id=asked.request_id,
         decision=answer.decision,
         reasoning=answer.reasoning or "",
         reason_codes=answer.reason_codes,
@@ -107,14 +113,31 @@ def ruling_of(answer: StepAnswer, *, request_id: str) -> Ruling:
     )
     if not written:
         return replace(base, kind="refused", reasoning=base.reasoning or "the Guardian refused the step")
-    if answer.decision == Disposition.ALLOW:
-        return replace(base, kind="allowed", allowed=True)
-    if answer.decision == Disposition.DENY:
-        return replace(base, kind="denied", reasoning=base.reasoning or "denied by the Guardian")
     if answer.decision is None:
         return replace(base, reasoning=NO_DECISION)
-    reasoning = f"the Guardian answered {answer.decision}, which cannot be applied here"
-    return replace(base, kind="unapplicable", reasoning=reasoning)
+    return _decided(base, asked, Disposition(answer.decision))
+
+
+def _decided(base: Ruling, asked: Step, decision: Disposition) -> Ruling:
+    # Only a MODIFY needs the payload once more.
+    sent = _payload(asked.payload_json if decision is Disposition.MODIFY else None)
+    course = course_of(asked.method, sent, decision, base.details)
+    if course.modified and not is_applicable(asked.method, sent, course.payload):
+        message = "a modification was not applied: it changes what is not used here"
+        return _unapplicable(base, MODIFY_UNSUPPORTED, message)
+    if course.code:
+        return _unapplicable(base, course.code, course.reasoning)
+    if course.action == "wait":
+        reasoning = f"the Guardian answered {decision.value}, which cannot be applied here"
+        return replace(base, kind="unapplicable", reasoning=reasoning)
+    if course.action == "stop":
+        return replace(base, kind="denied", reasoning=base.reasoning or "denied by the Guardian")
+    return replace(base, kind="allowed", allowed=True, changed=course.payload if course.modified else None)
+
+
+def _unapplicable(base: Ruling, code: str, reasoning: str) -> Ruling:
+    codes = tuple(dict.fromkeys((code, *base.reason_codes)))
+    return replace(base, kind="unapplicable", reasoning=reasoning, reason_codes=codes)
 
 
 def undecided(*, request_id: str | None, delivered: bool) -> Ruling:
@@ -150,7 +173,13 @@ def under_posture(ruling: Ruling, posture: Posture) -> Ruling:
 
 
 def _answer_of_record(recorded: Recorded) -> StepAnswer:
+    if recorded.decision is None:
+        return StepAnswer(state="refused", error_code=recorded.code)
     return StepAnswer(state="answered", decision=recorded.decision.value, chain_hash=recorded.chain_hash)
+
+
+def _payload(payload_json: str | None) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", orjson.loads(payload_json or "{}"))
 
 
 def _cut(text: str | None) -> str | None:

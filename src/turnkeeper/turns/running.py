@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from turnkeeper.acs import Marks
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
@@ -34,8 +35,8 @@ from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.meter import LedgerMeter
-from turnkeeper.turns.model import Claim, Ending, NewStep, ResultError, StopReason, Turn
-from turnkeeper.turns.reports import Answer, read_report, usage_news
+from turnkeeper.turns.model import Claim, Draft, Ending, ResultError, StopReason, Turn
+from turnkeeper.turns.reports import Answer, changed_answer, read_report, usage_news
 from turnkeeper.turns.results import result_after_validation
 from turnkeeper.turns.resuming import NOTHING_BEFORE, Resumed
 from turnkeeper.turns.rulings import Ruling
@@ -214,13 +215,14 @@ class Running:
         return await self._answered(answer, news)
 
     async def _answered(self, answer: Answer, news: tuple[NewEvent, ...]) -> End | None:
-        payload_json = payloads.agent_response(answer.text, answer.result_json)
-        step = NewStep(
-            self._bench.ids.uuid(), payloads.AGENT_RESPONSE, payload_json, in_window=True, turn_id=self._turn.id
-        )
+        def write(marks: Marks) -> str:
+            return payloads.agent_response(marks, answer.text, answer.result_json)
+
+        step = Draft(self._bench.ids.uuid(), payloads.AGENT_RESPONSE, write, in_window=True, turn_id=self._turn.id)
         ruling = await self._bench.governor.ask(self._party, step, self._lease.fence)
         if ruling.allowed:
-            return await self._allowed(answer, news)
+            changed = changed_answer(answer, ruling.changed, self._turn, text_bytes=self._bench.settings.text_bytes)
+            return await self._allowed(changed, news)
         if ruling.kind not in {"denied", "unapplicable"}:
             return End(endings.no_decision_at_end(self._turn, self.ran), news)
         return await self._denied(ruling, news)

@@ -15,6 +15,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started, ToolSpec
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, TurnMeter
 from turnkeeper.turns.history import rebuild_history
+from turnkeeper.turns.inputs import received_text
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES
 from turnkeeper.turns.model import Agent, Claim, Turn
@@ -118,12 +119,15 @@ class Starter:
         mode = bench.output_mode_of(agent.model)
         without = None if turn.attempt else turn.id
         events = await bench.store.history(turn.session_id, without=without, limit=bench.settings.history_events)
+        received = await received_text(bench.store, turn)
+        if received is None:
+            raise LocalProtocolError("no input of the turn was let through")
         tools = offered_tools(agent, bench.tools) if mode == "tool" else []
         start = Start(
             turn_id=turn.id,
             attempt=self._attempt(turn),
             instructions=agent.instructions,
-            input=turn.input_text,
+            input=received,
             model=agent.model.id,
             gateway_socket=gateway_socket,
             output_mode=mode,

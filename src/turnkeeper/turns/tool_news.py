@@ -9,10 +9,12 @@ from typing import Final
 
 import orjson
 
+from turnkeeper.acs import Disposition, JsonObject
 from turnkeeper.clock import Clock
 from turnkeeper.events import catalogue
 from turnkeeper.events.catalogue import DecidedBy, ToolDecision, ToolEnd
 from turnkeeper.events.envelope import NewEvent
+from turnkeeper.turns.applied import input_of
 from turnkeeper.turns.approvals import PendingCall
 from turnkeeper.turns.model import Turn
 from turnkeeper.turns.rulings import Ruling
@@ -37,28 +39,32 @@ class ToolNews:
 
     def requested(self, call: PendingCall) -> NewEvent:
         """The agent wants it."""
-        text, truncated = cut_text(call.input_json, self.inline_bytes)
+        input_json, truncated = self._inline(call.input_json)
         return catalogue.tool_requested(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
             name=call.name,
-            input_json=orjson.dumps(text).decode() if truncated else call.input_json,
+            input_json=input_json,
             input_hash=call.input_hash,
             truncated=truncated,
             kind=call.kind,
         )
 
-    def ruled(self, call: PendingCall, ruling: Ruling) -> NewEvent:
-        """What the Guardian says."""
+    def ruled(self, call: PendingCall, ruling: Ruling, arguments: JsonObject) -> NewEvent:
+        """What the Guardian says; where it changed the arguments, with what they are now."""
+        modified_json = None
+        if ruling.changed is not None:
+            modified_json = self._inline(input_of(ruling.changed, arguments))[0]
         return catalogue.tool_decided(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
-            decision=_DECISIONS.get(ruling.decision or "", "allow" if ruling.allowed else "deny"),
+            decision=_decision(ruling),
             decided_by="guardian" if ruling.decision is not None else "agent_policy",
             reasons=ruling.reasons,
             request_id=ruling.request_id,
+            modified_input_json=modified_json,
         )
 
     def decided(
@@ -95,7 +101,7 @@ class ToolNews:
             tool_call_id=call.tool_call_id,
             status=output.status,
             output=output.text,
-            modified=False,
+            modified=output.modified,
             truncated=output.truncated,
             duration_ms=output.duration_ms,
             source="platform" if ours else "sandbox",
@@ -114,3 +120,14 @@ class ToolNews:
             duration_ms=self.clock.monotonic_ms() - since_ms,
             source="platform",
         )
+
+    def _inline(self, input_json: str) -> tuple[str, bool]:
+        """An input as an event shows it, and whether it is a text that was cut."""
+        text, truncated = cut_text(input_json, self.inline_bytes)
+        return (orjson.dumps(text).decode() if truncated else input_json), truncated
+
+
+def _decision(ruling: Ruling) -> ToolDecision:
+    if ruling.decision == Disposition.MODIFY and not ruling.allowed:
+        return "deny"
+    return _DECISIONS.get(ruling.decision or "", "allow" if ruling.allowed else "deny")

@@ -24,12 +24,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool gave, cut to what may be told."""
+    """What a tool gave, cut to what may be told. `modified`: the Guardian put another text in its place."""
 
     status: ToolEnd
     text: str
     truncated: bool
     duration_ms: int
+    modified: bool = False
 
 
 class ToolRuns:

@@ -2,8 +2,9 @@
 
 Answers for the order and for what is written together: [ask, tool.requested] - Guardian - [answer, tool.decided,
 tool.started] - the tool - [ask] - Guardian - [answer, tool.completed]. Must never run what was not allowed, nor
-tell the agent an output that was not allowed. A call of a tool the agent does not have, and one whose arguments are no
-JSON object, never leaves the agent: it is answered here, without a step and without an event.
+tell the agent an output that was not allowed; where the Guardian changed arguments or output, only what it made of them
+is used. A call of a tool the agent does not have, and one whose arguments are no JSON object, never leaves the agent:
+it is answered here, without a step and without an event.
 
 A call that has to wait (an ASK, a DEFER, the agent's own permissions, a tool that the app runs) is the same call when
 it goes on, in this process or in another one days later: `_go_on` takes what became of it and nothing from memory.
@@ -15,16 +16,17 @@ from typing import Final
 
 import structlog
 
-from turnkeeper.acs import JsonLimits, JsonObject, JsonRejected, minify, parse_object
+from turnkeeper.acs import JsonLimits, JsonObject, JsonRejected, JsonValue, Marks, minify, parse_object
 from turnkeeper.clock import epoch_ms
 from turnkeeper.events.catalogue import DecidedBy, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import ToolRequest, ToolResult
 from turnkeeper.turns import payloads
+from turnkeeper.turns.applied import arguments_of, input_of, output_of
 from turnkeeper.turns.approvals import Approval, PendingCall
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Pauses
-from turnkeeper.turns.model import Claim, Fence, NewStep, Turn
+from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, Turn
 from turnkeeper.turns.pausing import Pause, hash_of
 from turnkeeper.turns.permissions import permission_for
 from turnkeeper.turns.remembered import Remembered
@@ -35,6 +37,8 @@ from turnkeeper.turns.workbench import Workbench
 
 MAX_ARGUMENT_DEPTH: Final = 32
 """An envelope is itself a few levels deep, and a Guardian takes 64."""
+MAX_ARGUMENTS: Final = 1_000
+"""Each argument carries provenance of its own, and becomes a source of what the agent says next."""
 
 _EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {"ok": "success", "error": "failure", "timeout": "timeout"}
 
@@ -85,6 +89,8 @@ class ToolSteps:
             arguments = parse_object(request.arguments.encode(), self._limits)
         except JsonRejected as error:
             return ToolResult(request.call_id, "error", f"the arguments are not a usable JSON object: {error.message}")
+        if len(arguments) > MAX_ARGUMENTS:
+            return ToolResult(request.call_id, "error", f"a call has at most {MAX_ARGUMENTS} arguments")
         input_json = minify(request.arguments)
         pause = await self._represented(request.name, input_json)
         output = await (self._governed(request.name, input_json, arguments) if pause is None else self._go_on(pause))
@@ -124,28 +130,38 @@ class ToolSteps:
                 await self._pauses.ask_person(call, events)
                 return await self._go_on(await self._outcome())
             events.append(self._news.decided(call, "allow", "rule"))
-        payload_json = await self._remembered.referring(call, payloads.tool_call_request(name, arguments))
-        return await self._asked(call, payload_json, events)
+        granted = await self._remembered.granted(call)
+        return await self._asked(call, self._request(call, arguments), events, granted=granted)
 
-    async def _asked(self, call: PendingCall, payload_json: str, events: Sequence[NewEvent] = ()) -> ToolOutput:
-        step = self._step(payloads.TOOL_CALL_REQUEST, payload_json)
+    async def _asked(
+        self,
+        call: PendingCall,
+        step: Draft | NewStep,
+        events: Sequence[NewEvent] = (),
+        *,
+        granted: str | None = None,
+    ) -> ToolOutput:
+        """The call as the Guardian has it. `granted` is sent in its place where it would be asked about once more."""
         call = replace(call, request_id=step.request_id)
+        arguments = self._arguments(call)
         ruling = await self._bench.governor.ask(
             self._party,
             step,
             self._fence(),
             events=events,
-            events_for=lambda ruling: self._decided(call, ruling),
-            pause_for=lambda ruling: self._pauses.of_ruling(call, ruling),
+            events_for=lambda ruling: self._decided(call, ruling, arguments),
+            pause_for=lambda ruling: None if granted is not None else self._pauses.of_ruling(call, ruling),
         )
+        if granted is not None and self._pauses.may_wait(ruling):
+            return await self._asked(call, self._step(granted))
         if self._pauses.waiting:
             return await self._go_on(await self._outcome())
         if not ruling.allowed:
             return _denied(ruling)
         if call.kind == "client":
-            await self._pauses.ask_app(call)
+            await self._pauses.ask_app(_call_after(ruling, call, arguments))
             return await self._go_on(await self._outcome())
-        return await self._returned(call, await self._runs.run(call.name, self._arguments(call)))
+        return await self._returned(call, await self._runs.run(call.name, arguments_after(ruling, arguments)))
 
     async def _outcome(self) -> Pause:
         # Where the turn ends while it waits, the store closes the call.
@@ -166,14 +182,14 @@ class ToolSteps:
             return await self._modified(call, approval.modified_input_json)
         payload_json = await self._remembered.asked_payload(call)
         if payload_json is None:
-            payload_json = payloads.tool_call_request(call.name, self._arguments(call))
-        return await self._asked(call, _again(payload_json, call, approval))
+            return await self._asked(call, self._request(call, self._arguments(call), approval.context_json))
+        return await self._asked(call, self._step(_again(payload_json, call, approval)))
 
     async def _modified(self, call: PendingCall, input_json: str) -> ToolOutput:
         """An approver wants other arguments: that is another step, and nobody's yes to the first one covers it."""
         changed = replace(call, input_json=input_json, input_hash=hash_of(input_json), request_id=None)
         decided = self._news.decided(call, "modify", "approval", modified_input_json=input_json)
-        return await self._asked(changed, payloads.tool_call_request(call.name, self._arguments(changed)), [decided])
+        return await self._asked(changed, self._request(changed, self._arguments(changed)), [decided])
 
     async def _denied_here(
         self, call: PendingCall, by: DecidedBy, reason: str, events: Sequence[NewEvent]
@@ -185,29 +201,51 @@ class ToolSteps:
         return denied
 
     async def _returned(self, call: PendingCall, output: ToolOutput) -> ToolOutput:
-        payload_json = payloads.tool_call_result(
-            call.name,
-            exit_status=_EXIT_STATUS.get(output.status, "failure"),
-            output=output.text,
-            request_id_ref=call.request_id or "",
-            duration_ms=output.duration_ms,
-        )
+        def write(marks: Marks) -> str:
+            return payloads.tool_call_result(
+                marks,
+                call.name,
+                exit_status=_EXIT_STATUS.get(output.status, "failure"),
+                output=output.text,
+                request_id_ref=call.request_id or "",
+                duration_ms=output.duration_ms,
+                by_platform=output.status == "unknown",
+            )
+
         ruling = await self._bench.governor.ask(
             self._party,
-            self._step(payloads.TOOL_CALL_RESULT, payload_json),
+            Draft(self._bench.ids.uuid(), payloads.TOOL_CALL_RESULT, write, in_window=True, turn_id=self._turn.id),
             self._fence(),
-            events_for=lambda ruling: [self._told(call, output, ruling)],
+            events_for=lambda ruling: [self._told(call, self._after(ruling, output), ruling)],
         )
-        return output if ruling.allowed else _denied(ruling)
+        return self._after(ruling, output) if ruling.allowed else _denied(ruling)
+
+    def _after(self, ruling: Ruling, output: ToolOutput) -> ToolOutput:
+        """The output as the agent gets it."""
+        if ruling.changed is None:
+            return output
+        text, cut = cut_text(output_of(ruling.changed), self._bench.settings.inline_bytes)
+        return replace(output, text=text, truncated=output.truncated or cut, modified=True)
 
     def _arguments(self, call: PendingCall) -> JsonObject:
         return parse_object(call.input_json.encode(), self._limits)
 
-    def _step(self, method: str, payload_json: str) -> NewStep:
-        return NewStep(self._bench.ids.uuid(), method, payload_json, in_window=True, turn_id=self._turn.id)
+    def _request(self, call: PendingCall, arguments: JsonObject, context_json: str | None = None) -> Draft:
+        def write(marks: Marks) -> str:
+            payload_json = payloads.tool_call_request(marks, call.name, arguments)
+            if context_json is None:
+                return payload_json
+            return payloads.with_member(payload_json, payloads.ADDITIONAL_CONTEXT, context_json)
 
-    def _decided(self, call: PendingCall, ruling: Ruling) -> Sequence[NewEvent]:
-        decided = self._news.ruled(call, ruling)
+        request_id = self._bench.ids.uuid()
+        return Draft(request_id, payloads.TOOL_CALL_REQUEST, write, in_window=True, turn_id=self._turn.id)
+
+    def _step(self, payload_json: str) -> NewStep:
+        request_id = self._bench.ids.uuid()
+        return NewStep(request_id, payloads.TOOL_CALL_REQUEST, payload_json, in_window=True, turn_id=self._turn.id)
+
+    def _decided(self, call: PendingCall, ruling: Ruling, arguments: JsonObject) -> Sequence[NewEvent]:
+        decided = self._news.ruled(call, ruling, arguments)
         if self._pauses.may_wait(ruling):
             return [decided]
         if not ruling.allowed:
@@ -228,6 +266,19 @@ class ToolSteps:
         return ToolOutput(
             "ok" if answer is not None and answer.error is None else "error", text, cut, max(waited_ms, 0)
         )
+
+
+def arguments_after(ruling: Ruling, arguments: JsonObject) -> Mapping[str, JsonValue]:
+    """The arguments to act with."""
+    return arguments if ruling.changed is None else arguments_of(ruling.changed, arguments)
+
+
+def _call_after(ruling: Ruling, call: PendingCall, arguments: JsonObject) -> PendingCall:
+    """The call as the app is to carry it out."""
+    if ruling.changed is None:
+        return call
+    input_json = input_of(ruling.changed, arguments)
+    return replace(call, input_json=input_json, input_hash=hash_of(input_json))
 
 
 def _again(payload_json: str, call: PendingCall, approval: Approval) -> str:

@@ -15,13 +15,13 @@ from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.capabilities import AskFallback, ClientAbilities, ClientEntry
 from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.pipeline import Guardian
+from turnkeeper.guardian.provenance import TrustOverride
 from turnkeeper.guardian.settings import GuardianSettings as PipelineSettings
 from turnkeeper.policy.engine import PolicyEngine
+from turnkeeper.policy.hosted import EngineUnavailable
 from turnkeeper.policy.rules import PolicyRejected, RuleSet
 from turnkeeper.policy.shipped import default_rules
 from turnkeeper.settings import ClientSettings, GuardianSettings
-from turnkeeper.store.chain import SqliteGuardianStore
-from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
@@ -31,8 +31,10 @@ from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.keys import PLATFORM_LABEL, outside_keys, platform_keyring
-from turnkeeper.wiring.policies import read_policy, served_bundle, served_engine
+from turnkeeper.wiring.policies import parse_policy, read_policy, served_engine
 from turnkeeper.wiring.questions import DeskQuestions, HttpQuestions
+from turnkeeper.wiring.record import guardian_record
+from turnkeeper.wiring.retention import retaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,11 @@ async def open_guardian_side(stack: AsyncExitStack, base: Base) -> GuardianSide:
         keyring, questions = _shared_keyring(chosen.secret_file, chosen.key_id), _distant_questions(chosen, client)
         return GuardianSide(link, keyring, chosen.key_id, None, chosen.url, questions=questions)
     engine = await serve_policy(stack, chosen.policy)
-    guardian = await start_guardian(stack, base, engine, clients=(_OURSELVES,))
+    guardian = await start_guardian(stack, base, engine)
     keyring = platform_keyring(base.folder)
     # INVARIANT: the key of our own sessions opens no door that others can reach.
     door = Door("http", outside_keys(base.folder))
-    desk = SqliteGuardianDesk(base.folder.guardian_database)
+    desk = guardian_record(base.settings, base.folder).desk()
     return GuardianSide(
         link=InProcessLink(guardian, Door("in_process", keyring)),
         keyring=keyring,
@@ -78,7 +80,7 @@ async def guardian_questions(base: Base) -> AsyncGenerator[GuardianQuestions | N
     """The questions of our own Guardian, beside whatever runs; None where it is somebody else's."""
     chosen = base.settings.guardian
     if chosen.url is None:
-        yield DeskQuestions(SqliteGuardianDesk(base.folder.guardian_database), base.clock)
+        yield DeskQuestions(guardian_record(base.settings, base.folder).desk(), base.clock)
         return
     async with httpx.AsyncClient(trust_env=False) as client:
         yield _distant_questions(chosen, client)
@@ -88,15 +90,8 @@ async def serve_policy(stack: AsyncExitStack, policy: Path | None) -> PolicyEngi
     """The policy at a path, followed as it changes, or the shipped one. Raises `ConfigInvalid`."""
     try:
         return await stack.enter_async_context(served_engine(policy))
-    except PolicyRejected as rejected:
+    except (PolicyRejected, EngineUnavailable) as rejected:
         raise unusable_policy(policy or Path(), rejected) from rejected
-
-
-_OURSELVES = ClientEntry(
-    # The platform applies no modifications yet, and says so rather than have a step end in doubt.
-    ClientAbilities(can_modify=False),
-    key_id=PLATFORM_LABEL,
-)
 
 
 async def start_guardian(
@@ -105,7 +100,7 @@ async def start_guardian(
     """A Guardian of the settings over the data dir, stopped with the stack. Raises `StoreFailed`."""
     chosen = base.settings.guardian
     guardian = Guardian(
-        store=SqliteGuardianStore(base.folder.guardian_database),
+        store=guardian_record(base.settings, base.folder).store(),
         engine=engine,
         clock=base.clock,
         settings=PipelineSettings(
@@ -116,10 +111,16 @@ async def start_guardian(
             clients=(*clients, *map(_client_entry, chosen.clients.values())),
             max_deferrals=chosen.max_deferrals,
             max_batch_requests=chosen.max_batch_requests,
+            policy_requires_provenance=chosen.policy_requires_provenance,
+            trust_overrides=tuple(
+                TrustOverride(override.origin, override.source_id, override.trust)
+                for override in chosen.trust_overrides.values()
+            ),
         ),
     )
     await guardian.start()
     stack.push_async_callback(guardian.stop)
+    await stack.enter_async_context(retaining(base, guardian))
     return guardian
 
 
@@ -145,12 +146,12 @@ def load_rules(policy: Path | None) -> RuleSet:
     if policy is None:
         return default_rules()
     try:
-        return served_bundle(read_policy(policy)).rules
+        return parse_policy(read_policy(policy)).rules
     except PolicyRejected as rejected:
         raise unusable_policy(policy, rejected) from rejected
 
 
-def unusable_policy(policy: Path, rejected: PolicyRejected) -> ConfigInvalid:
+def unusable_policy(policy: Path, rejected: PolicyRejected | EngineUnavailable) -> ConfigInvalid:
     """What is wrong with the policy, with the setting that names it."""
     return ConfigInvalid(f"guardian.policy: {policy}: {rejected.message}", hint=rejected.hint)
 

@@ -55,10 +55,16 @@ def outside_keys(folder: DataDir, *, key_id: str = OUTSIDE_LABEL, secret_file: P
     return KeyFolder(FolderKeyFiles(folder.label_keys, {key_id: file}), refused=frozenset({PLATFORM_LABEL}))
 
 
-def stored_keyring(folder: DataDir) -> Keyring:
-    """Every key that there is, revoked ones too, for reading what was recorded. Makes nothing."""
+def stored_keyring(folder: DataDir, *, key_id: str = OUTSIDE_LABEL, secret_file: Path | None = None) -> Keyring:
+    """Every key that there is, revoked ones too, for reading what was recorded. Makes nothing.
+
+    A `secret_file` is the key of the label `key_id`, wherever it lies. Raises `OSError` where it cannot be read.
+    """
     files = dict(_labelled(folder.label_keys / "revoked")) | dict(_labelled(folder.label_keys))
     files |= {PLATFORM_LABEL: folder.platform_key, OUTSIDE_LABEL: folder.outside_key}
+    if secret_file is not None:
+        secret_file.stat()
+        files[key_id] = secret_file
     return Keyring({label: read_secret(file.read_bytes()) for label, file in files.items() if file.is_file()})
 
 

@@ -64,7 +64,7 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
 
 
 @asynccontextmanager
-async def open_store(base: Base) -> AsyncGenerator[SqlTurnStore, None]:
+async def open_store(base: Base, *, read_only: bool = False) -> AsyncGenerator[SqlTurnStore, None]:
     """The turn store alone, as `keys`, `verify` and `doctor` need it; works beside a running server."""
     # The store uses its ids from threads, so nobody else may use the same source.
     store = await SqlTurnStore.open(
@@ -78,6 +78,7 @@ async def open_store(base: Base) -> AsyncGenerator[SqlTurnStore, None]:
             cancel_grace_ms=base.settings.worker.cancel_grace_ms,
             pause_expiry_ms=base.settings.limits.pause_expiry_ms,
         ),
+        read_only=read_only,
     )
     try:
         yield store

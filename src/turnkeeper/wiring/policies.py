@@ -3,24 +3,26 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 import structlog
 
 from turnkeeper.config import ConfigInvalid
 from turnkeeper.policy.bundle import MAX_BUNDLE_BYTES, MAX_FILES, Bundle, bundle_digest, parse_bundle, single_file
-from turnkeeper.policy.document import PolicyRejected
-from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.engines.cedar import HOST_MODULE, CedarEngine
 from turnkeeper.policy.engines.cel import CelEngine
-from turnkeeper.policy.hosted import ComposedEngine
+from turnkeeper.policy.hosted import ComposedEngine, EngineUnavailable
 from turnkeeper.policy.reload import Change, Look, PolicyReloader, SwitchedEngine, require_passing
 from turnkeeper.policy.rules import MAX_POLICY_BYTES
 from turnkeeper.policy.shipped import default_rules
-from turnkeeper.wiring.engine_process import EngineProcess
+from turnkeeper.wiring.engine_process import EngineProcess, python_host
 
 SETTING: Final = "guardian.policy"
+CEDAR_PACKAGE: Final = "cedarpy"
+Served: TypeAlias = CelEngine | ComposedEngine
+"""What decides by a policy; rules alone are decided by the rules' engine alone, and wait for nobody."""
 LOOK_EVERY_MS: Final = 1_000
 """How often a served policy's place is looked at; a change is taken at the second look that finds it."""
 
@@ -47,48 +49,74 @@ def parse_policy(files: Mapping[str, bytes]) -> Bundle:
     return single_file(files[""]) if "" in files else parse_bundle(files)
 
 
-def served_bundle(files: Mapping[str, bytes]) -> Bundle:
-    """A policy that the Guardian can serve today. Raises `PolicyRejected`, `not_supported_yet` for one with Cedar."""
-    bundle = parse_policy(files)
-    if bundle.cedar_settings is not None:
-        raise PolicyRejected(
-            "engines.cedar: a policy with Cedar can be checked, tested and evaluated, but not be served yet",
-            code="not_supported_yet",
-            detail={"path": "engines.cedar"},
-        )
-    return bundle
-
-
 @asynccontextmanager
 async def served_engine(
     path: Path | None, *, look_every_ms: int = LOOK_EVERY_MS
-) -> AsyncGenerator[SwitchedEngine[CelEngine]]:
+) -> AsyncGenerator[SwitchedEngine[Served]]:
     """The engine of the policy at `path`, switched when the policy changes; of the shipped one without a path.
 
-    Raises `ConfigInvalid`, `PolicyRejected`. At the start as later, the policy's own tests have to pass.
+    Raises `ConfigInvalid`, `PolicyRejected`, `EngineUnavailable`. At the start as later, the policy's own tests have to
+    pass. A replaced policy's processes end with the steps that they decide.
     """
     if path is None:
         yield SwitchedEngine(CelEngine(default_rules()))
         return
     files = read_policy(path)
     engine = SwitchedEngine(await _build(files))
-    reloader = PolicyReloader(lambda: asyncio.to_thread(read_policy, path), _build, engine, bundle_digest(files))
+    retiring = _Retiring()
+    reloader = PolicyReloader(
+        lambda: asyncio.to_thread(read_policy, path), _build, engine, bundle_digest(files), retiring.add
+    )
     watching = asyncio.ensure_future(_watch(reloader, look_every_ms))
     try:
         yield engine
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+        retiring.add(engine.current)
+        await retiring.ended()
 
 
-async def _build(files: Mapping[str, bytes]) -> CelEngine:
-    bundle = served_bundle(files)
-    engine = CelEngine(bundle.rules)
-    require_passing(bundle, engine)
+class _Retiring:
+    """Replaced engines that end once the steps which hold them have ended."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, engine: Served) -> None:
+        """Ends an engine that nobody asks any more."""
+        if isinstance(engine, ComposedEngine):
+            task = asyncio.ensure_future(_close_unused(engine))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def ended(self) -> None:
+        """Returns once all of them have ended."""
+        await asyncio.gather(*self._tasks)
+
+
+async def _build(files: Mapping[str, bytes]) -> Served:
+    """The engine of a policy that passes its own tests; the log says whose it is."""
+    bundle = parse_policy(files)
+    engine = CelEngine(bundle.rules) if bundle.cedar_settings is None else await start_engine(bundle)
+    try:
+        await require_passing(bundle, engine)
+    except BaseException:
+        if isinstance(engine, ComposedEngine):
+            await engine.close()
+        raise
+    _log.info("policy_ready", policy=bundle.name, version=bundle.version, author=bundle.author)
     return engine
 
 
-async def _watch(reloader: PolicyReloader[CelEngine], look_every_ms: int) -> NoReturn:
+async def _close_unused(engine: ComposedEngine) -> None:
+    unused = asyncio.Event()
+    engine.retire(unused.set)
+    await unused.wait()
+    await engine.close()
+
+
+async def _watch(reloader: PolicyReloader[Served], look_every_ms: int) -> NoReturn:
     told: Look | None = None
     while True:
         await asyncio.sleep(look_every_ms / 1000)
@@ -107,18 +135,25 @@ def _tell(look: Look) -> None:
 
 @asynccontextmanager
 async def open_engine(bundle: Bundle) -> AsyncGenerator[ComposedEngine]:
-    """The engines of a bundle, started, as one. Raises `PolicyRejected`, `EngineUnavailable`."""
-    built_in: PolicyEngine = CelEngine(bundle.rules)
-    if bundle.cedar_settings is None:
-        yield ComposedEngine(built_in, ())
-        return
-    settings = bundle.cedar_settings
-    link = EngineProcess(HOST_MODULE, {"policies": bundle.cedar}, deadline_ms=settings.deadline_ms)
+    """The engines of a bundle, for as long as the block lasts. Raises `PolicyRejected`, `EngineUnavailable`."""
+    engine = await start_engine(bundle)
     try:
-        await link.start()
-        yield ComposedEngine(built_in, (CedarEngine(bundle.rules.reference(), settings, link),))
+        yield engine
     finally:
-        await link.stop()
+        await engine.close()
+
+
+async def start_engine(bundle: Bundle) -> ComposedEngine:
+    """The engines of a bundle, started, as one; whoever has it closes it. Raises as `open_engine`."""
+    built_in = CelEngine(bundle.rules)
+    settings = bundle.cedar_settings
+    if settings is None:
+        return ComposedEngine(built_in, ())
+    if find_spec(CEDAR_PACKAGE) is None:
+        raise EngineUnavailable("engines.cedar needs the extra `cedar`", hint="pip install 'turnkeeper[cedar]'")
+    link = EngineProcess(python_host(HOST_MODULE), {"policies": bundle.cedar}, deadline_ms=settings.deadline_ms)
+    await link.start()
+    return ComposedEngine(built_in, (CedarEngine(bundle.rules.reference(), settings, link),))
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:

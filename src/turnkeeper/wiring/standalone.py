@@ -15,11 +15,11 @@ from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import AsgiApp, guardian_app
 from turnkeeper.guardian.keyfolder import KeyFolder
 from turnkeeper.guardian.pipeline import Guardian
-from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import ACS_PATH, dispatch
 from turnkeeper.wiring.guardian import serve_policy, start_guardian
 from turnkeeper.wiring.keys import outside_keys
+from turnkeeper.wiring.record import guardian_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ async def open_standalone(configuration: Configuration, folder: DataDir) -> Asyn
         acs = guardian_app(
             guardian, Door("http", keys), max_body_bytes=base.settings.server.max_body_bytes, path=ACS_PATH
         )
-        admin = admin_app(SqliteGuardianDesk(folder.guardian_database), base.clock)
+        admin = admin_app(guardian_record(base.settings, folder).desk(), base.clock)
         policy = engine.reference
         yield StandaloneGuardian(
             guardian, keys, dispatch(acs, None, admin), f"{policy.policy_id} {policy.policy_version}"

@@ -20,7 +20,7 @@ from turnkeeper.guardian.approvals import ApprovalAnswer, Approver, approval_id_
 from turnkeeper.guardian.keyfolder import KeyFolder
 from turnkeeper.guardian.settings import GuardianSettings
 from turnkeeper.policy.engine import PolicyEngine
-from turnkeeper.store.approvals import SqliteApprovals
+from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 
 NOW: Final = "2026-08-19T09:00:00Z"
 TOOL_CALL: Final = "steps/toolCallRequest"
@@ -104,7 +104,7 @@ def _once(action: Case, authorization: Case, _: Case) -> Said:
         agent, asked_id = await play.framed({}), str(uuid4())
         await play.send(agent.body(TOOL_CALL, _payload(action), request_id=asked_id))
         approver = Approver("key", "operators", "human", frozenset({"operators"}))
-        SqliteApprovals(play.here.path).decide(
+        SqliteGuardianDesk(play.here.path).decide(
             approval_id_of(agent.session_id, asked_id),
             ApprovalAnswer("approve"),
             approver,

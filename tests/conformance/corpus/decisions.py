@@ -30,7 +30,7 @@ from turnkeeper.guardian.settings import GuardianSettings
 from turnkeeper.policy.engine import PolicyEngine
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.shipped import shipped_bundle
-from turnkeeper.store.approvals import SqliteApprovals
+from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 
 NO_ASK: Final = GuardianSettings(clients=(ClientEntry(ClientAbilities(can_ask=False)),))
 TOOL_RESULT: Final = "steps/toolCallResult"
@@ -174,7 +174,7 @@ def _answer(play: Play, request: Mapping[str, Any], answer: ApprovalAnswer, appr
     agent = play.agent(request)
     asked_id = approval_id_of(agent.session_id, as_uuid(request["request_id"]))
     who = Approver("key", str(approver["id"]), str(approver["type"]), frozenset({str(approver["id"])}))
-    SqliteApprovals(play.here.path).decide(asked_id, answer, who, epoch_ms(play.here.clock.now()))
+    SqliteGuardianDesk(play.here.path).decide(asked_id, answer, who, epoch_ms(play.here.clock.now()))
 
 
 async def _again(play: Play, request: Mapping[str, Any], asked: Mapping[str, Any]) -> Said:

@@ -11,9 +11,10 @@ import pytest
 import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.acs.samples import JSON_VALUES
+from tests.unit.acs.samples import JSON_OBJECTS, JSON_VALUES
 
 from turnkeeper.acs import CanonicalizationRejected, canonicalize, canonicalize_safe, parse_strict
+from turnkeeper.acs.canonical import canonical_writer
 
 
 class _Word(enum.StrEnum):
@@ -139,3 +140,17 @@ def test_a_document_of_our_own_making_takes_the_short_way_to_the_same_bytes(docu
 def test_the_short_way_refuses_what_cannot_be_written(value: object) -> None:
     with pytest.raises(CanonicalizationRejected):
         canonicalize_safe(value)
+
+
+@settings(max_examples=500)
+@given(JSON_OBJECTS)
+def test_a_writer_chosen_for_a_document_writes_the_document_and_each_part_of_it(document: dict[str, Any]) -> None:
+    write = canonical_writer(document)
+    assert write(document) == canonicalize(document)
+    for name, member in document.items():
+        assert write({name: member}) == canonicalize({name: member})
+
+
+def test_a_writer_is_chosen_for_no_document_that_has_no_canonical_form() -> None:
+    with pytest.raises(CanonicalizationRejected):
+        canonical_writer({"a": [math.inf]})

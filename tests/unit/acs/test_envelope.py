@@ -119,3 +119,17 @@ def test_an_error_says_its_reason_and_message_and_what_its_code_adds() -> None:
 @pytest.mark.parametrize(("version", "same"), [("0.9.7", True), ("0.1.0", True), ("1.0.0", False), ("00.1.0", False)])
 def test_a_version_with_the_negotiated_major_is_accepted(version: str, same: bool) -> None:
     assert same_major(version, "0.1.0") is same
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"turn_id": "trn", "tenant_id": "prj", "chain_hash": "ab" * 32},
+        {"nonce": None, "metadata": {"session_state": {}}},
+    ],
+)
+def test_a_view_without_checks_over_a_valid_document_is_the_view_with_them(members: dict[str, Any]) -> None:
+    document = request(**members)
+    validator("request-envelope").check(document)
+    assert RequestEnvelope.of_valid(document) == RequestEnvelope.of(document)

@@ -107,6 +107,7 @@ def test_a_signed_error_is_a_refusal_with_its_reason() -> None:
     [
         ({"recorded": {"decision": "deny", "chain_hash": "ab" * 32}}, Recorded(Disposition.DENY, "ab" * 32)),
         ({"recorded": {"decision": "allow", "chain_hash": None}}, Recorded(Disposition.ALLOW, None)),
+        ({"recorded": {"decision": None, "chain_hash": None, "code": -32602}}, Recorded(None, None, -32602)),
         ({"recorded": {"decision": "maybe", "chain_hash": None}}, None),
         ({"recorded": {"decision": ["deny"]}}, None),
         ({"recorded": {"decision": "deny", "chain_hash": 5}}, None),

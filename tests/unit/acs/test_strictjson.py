@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.acs.samples import JSON_OBJECTS, JSON_VALUES
 
@@ -148,10 +148,12 @@ def test_slices_of_a_text_that_is_refused_are_refused(text: str) -> None:
         member_slices(text)
 
 
+@example(b"20000000000000000001")
 @given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:
         value = parse_strict(body)
     except JsonRejected:
         return
-    assert orjson.loads(body) == value
+    # orjson reads an integer of more than 64 bits as a double; we keep it.
+    assert json.loads(body.decode()) == value

@@ -4,14 +4,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.unit.client.rig import Rig
 
 from turnkeeper.client import ClientSettings, GuardianClient, Retrieved, StepDenied
-from turnkeeper.client.lineage import Lineage
-from turnkeeper.clock import SystemClock
-from turnkeeper.ids import RandomIds
 from turnkeeper.testing.scripted_guardian import deny
 
 DETERMINISTIC = ClientSettings(provenance="deterministic")
@@ -120,22 +115,3 @@ def test_what_was_kept_from_the_model_is_no_source_of_what_it_says() -> None:
     rig.run(work)
     answer = next(e for e in rig.scripted.received if e.method == "steps/agentResponse")
     assert "derived_from" not in labels(answer.payload)[0]
-
-
-@given(st.lists(st.booleans(), max_size=40))
-def test_every_generated_value_reaches_every_value_that_came_in_before(came_in: list[bool]) -> None:
-    """A law of the lineage: nothing the model saw is ever lost from what it says."""
-    lineage = Lineage(RandomIds(SystemClock()), produces=True)
-    reach: dict[str, set[str]] = {}
-    outside: set[str] = set()
-    for received in came_in:
-        marks = lineage.marks()
-        label: Any = (marks.received("user_input") if received else marks.generated())["provenance"]
-        sources = label.get("derived_from", [])
-        name = label["provenance_id"]
-        reach[name] = {name}.union(*(reach[source] for source in sources))
-        if received:
-            outside.add(name)
-        else:
-            assert outside <= reach[name]
-        lineage.keep(marks, seen=True)

@@ -7,11 +7,13 @@ import pytest
 from tests.unit.client.rig import KEYRING, SESSION, Rig
 
 from turnkeeper.acs import RequestEnvelope, Verdict, build_result, sign_response
+from turnkeeper.acs.lineage import MAX_SOURCES
 from turnkeeper.client import (
     ClientSettings,
     Denied,
     Failure,
     GuardianClient,
+    Retrieved,
     SavedTerms,
     ScopeOver,
     SessionDenied,
@@ -21,9 +23,6 @@ from turnkeeper.client import (
 )
 from turnkeeper.client.asking import Asker
 from turnkeeper.client.exchange import MAX_WATCHED
-from turnkeeper.client.lineage import MAX_SOURCES, Lineage, TurnIds
-from turnkeeper.clock import SystemClock
-from turnkeeper.ids import RandomIds
 from turnkeeper.testing.scripted_guardian import deny
 
 
@@ -38,6 +37,8 @@ def test_a_denied_session_does_not_start() -> None:
         assert denied.value.reason_codes == ("unknown_user",)
 
     rig.run(work)
+    assert rig.sent() == ["handshake/hello", "sessionStart", "sessionEnd"]
+    assert rig.scripted.received[-1].payload == {"reason": "error"}
 
 
 def test_a_session_that_is_not_open_takes_no_step_and_no_turn() -> None:
@@ -220,15 +221,15 @@ def test_late_answers_are_waited_for_up_to_a_bound() -> None:
     assert waiting == set()
 
 
-def test_lineage_is_bounded() -> None:
-    lineage, turn = Lineage(RandomIds(SystemClock()), produces=True), TurnIds()
-    marks = lineage.marks()
-    for _ in range(MAX_SOURCES + 1):
-        marks.received("external")
-    with pytest.raises(StepInvalid):
-        lineage.keep(marks, seen=True)
-    with pytest.raises(StepInvalid):
-        turn.add(marks)
+def test_a_session_says_so_when_more_comes_in_than_lineage_is_kept_of() -> None:
+    rig = Rig(ClientSettings(provenance="deterministic"))
+
+    async def work(guardian: GuardianClient) -> None:
+        async with guardian.session() as session, session.turn() as turn:
+            with pytest.raises(StepInvalid, match=str(MAX_SOURCES)):
+                await turn.knowledge_retrieval("q", [Retrieved(number) for number in range(MAX_SOURCES)])
+
+    rig.run(work)
 
 
 def test_a_ping_needs_no_session() -> None:

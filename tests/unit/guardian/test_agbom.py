@@ -18,7 +18,9 @@ BANNED = ALLOW_ALL.replace(
     decision: deny
     reasoning: Banned.""",
 )
+ORIGIN = provenance("registered", "system")
 SERVER: Mapping[str, object] = {
+    "registration_provenance": ORIGIN,
     "id": "s",
     "type": "mcp_server",
     "name": "n",
@@ -27,18 +29,21 @@ SERVER: Mapping[str, object] = {
     "mcp_server_fields": {"tools": []},
 }
 SOURCE: Mapping[str, object] = {
+    "registration_provenance": ORIGIN,
     "id": "k",
     "type": "knowledge_source",
     "name": "n",
     "knowledge_source_fields": {"source_type": "other"},
 }
 STORE: Mapping[str, object] = {
+    "registration_provenance": ORIGIN,
     "id": "m",
     "type": "memory_store",
     "name": "n",
     "memory_store_fields": {"scope": "user", "store_type": "x"},
 }
 SKILL: Mapping[str, object] = {
+    "registration_provenance": ORIGIN,
     "id": "l",
     "type": "skill",
     "name": "n",
@@ -47,7 +52,12 @@ SKILL: Mapping[str, object] = {
 
 
 def tool(name: str, number: object = 1) -> dict[str, object]:
-    """A tool as a component."""
+    """A tool as a component that says where it was registered from."""
+    return unregistered(name, number) | {"registration_provenance": ORIGIN}
+
+
+def unregistered(name: str, number: object = 1) -> dict[str, object]:
+    """A tool that does not."""
     fields: dict[str, object] = {"tool_fields": {"capability": "c"}}
     return {"id": f"tool-{number}", "type": "tool", "name": name, "version": "1", "provider": "p"} | fields
 
@@ -125,16 +135,31 @@ def test_a_changed_component_replaces_the_one_before(tmp_path: Path) -> None:
 
 def test_under_the_provenance_profile_a_component_says_where_it_was_registered_from(tmp_path: Path) -> None:
     """PROV-08, INSP-06."""
-    known = tool("t") | {"registration_provenance": provenance("r", "system")}
+    known, unknown = tool("t"), unregistered("u", 2)
 
     async def work(here: House) -> None:
         agent = await greeted(here, claims=WITH_PROVENANCE)
-        assert (await agent.refused("agbom/snapshot", snapshot(known, tool("u", 2)))).code == -32602
+        assert (await agent.refused("agbom/snapshot", snapshot(known, unknown))).code == -32602
         assert (await agent.step("agbom/snapshot", snapshot(known))).decision == "allow"
-        assert (await agent.refused("agbom/changed", {"diff": {"added": [tool("u", 2)]}})).code == -32602
-        change = {"id": "tool-1", "type": "tool", "before": known, "after": tool("t")}
+        assert (await agent.refused("agbom/changed", {"diff": {"added": [unknown]}})).code == -32602
+        change = {"id": "tool-1", "type": "tool", "before": known, "after": unregistered("t")}
         assert (await agent.refused("agbom/changed", {"diff": {"changed": [change]}})).code == -32602
-        assert (await agent.refused("agbom/changed", {"full_snapshot": snapshot(tool("t"))["agbom"]})).code == -32602
+        assert (await agent.refused("agbom/changed", {"full_snapshot": snapshot(unknown)["agbom"]})).code == -32602
+
+    running(tmp_path, work)
+
+
+def test_without_that_profile_components_that_do_not_say_so_are_a_finding_each_time(tmp_path: Path) -> None:
+    """INSP-06."""
+
+    async def work(here: House) -> None:
+        agent = await greeted(here)
+        assert (await agent.step("agbom/snapshot", snapshot(unregistered("t"), tool("u", 2)))).decision == "allow"
+        assert findings(here) == ["agbom_registration_unstated"]
+        await agent.step("agbom/changed", {"diff": {"added": [tool("v", 3)]}})
+        assert len(findings(here)) == 1
+        await agent.step("agbom/changed", {"diff": {"added": [unregistered("w", 4)]}})
+        assert findings(here) == ["agbom_registration_unstated"] * 2
 
     running(tmp_path, work)
 

@@ -25,8 +25,8 @@ from turnkeeper.guardian.export import export_lines, parse_line
 from turnkeeper.guardian.resubmissions import MAX_QUESTIONS, USE_GRACE_MS
 from turnkeeper.guardian.settings import GuardianSettings
 from turnkeeper.guardian.verify import verify_export, verify_stored
-from turnkeeper.store.approvals import SqliteApprovals
 from turnkeeper.store.chain_reader import SqliteChainReader
+from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 
 POLICY = b"""
 version: 1
@@ -90,7 +90,7 @@ async def again(agent: Agent, request_id: str, payload: Mapping[str, object] | N
 
 def answer(here: House, decision: str = "approve", *, scope: str = "this_request", index: int = -1) -> Approval:
     """An approver's word on a question, the last one unless told otherwise."""
-    store, now_ms = SqliteApprovals(here.path), epoch_ms(here.clock.now())
+    store, now_ms = SqliteGuardianDesk(here.path), epoch_ms(here.clock.now())
     _, approval = store.approvals(status=None, after=0, limit=99, now_ms=now_ms)[index]
     result = store.decide(approval.approval_id, ApprovalAnswer(decision, scope), OPERATOR, now_ms)
     assert result is not None
@@ -229,7 +229,7 @@ def test_a_deferral_that_waits_for_a_person_is_counted_once(tmp_path: Path) -> N
         decisions = [(await again(agent, request_id, call("wait"))).decision for _ in range(5)]
         assert decisions == ["defer"] * 5
         with pytest.raises(ApprovalRefused, match="another approver"):
-            SqliteApprovals(here.path).decide(
+            SqliteGuardianDesk(here.path).decide(
                 answerable(here), ApprovalAnswer("approve"), replace(OPERATOR, type="service"), 0
             )
         answer(here)
@@ -242,7 +242,7 @@ def test_a_deferral_that_waits_for_a_person_is_counted_once(tmp_path: Path) -> N
 
 
 def answerable(here: House) -> str:
-    return SqliteApprovals(here.path).approvals(status=None, after=0, limit=1, now_ms=0)[0][1].approval_id
+    return SqliteGuardianDesk(here.path).approvals(status=None, after=0, limit=1, now_ms=0)[0][1].approval_id
 
 
 def test_a_client_that_cannot_ask_is_granted_the_same_question(tmp_path: Path) -> None:

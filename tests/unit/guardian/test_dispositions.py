@@ -161,3 +161,16 @@ def test_modifications_are_described_without_their_values() -> None:
     many = {"redactions": [{"path": f"/{number}", "replacement": "secret"} for number in range(12)]}
     assert describe(many).endswith("a redaction of /9 and 2 more")
     assert "secret" not in describe({"parameter_overrides": {"path": "secret"}})
+
+
+@pytest.mark.parametrize("number", ["5.0", "1.0e-6", "1.0e+16", "9007199254740991"])
+def test_numbers_of_a_policys_making_are_signed_in_their_canonical_form(tmp_path: Path, number: str) -> None:
+    policy = POLICY.replace(
+        b"{redactions: [{path: /arguments/command/value}]}", b"{parameter_overrides: {command: %b}}"
+    )
+
+    async def work(here: House) -> None:
+        # The agent believes no answer whose signature does not verify.
+        assert (await (await greeted(here)).tool()).decision == "modify"
+
+    running(tmp_path, work, policy=engine(policy % number.encode()))

@@ -55,7 +55,8 @@ def test_the_repeat_of_a_refused_request_learns_of_no_decision(tmp_path: Path) -
         agent = await greeted(here)
         await agent.refused("userMessage", {"content": []}, request_id=REQUEST_ID)
         refusal = await agent.refused("userMessage", MESSAGE, request_id=REQUEST_ID)
-        assert refusal.recorded is None
+        assert refusal.recorded is not None
+        assert refusal.recorded.decision is None
         assert cast("dict[str, object]", refusal.data)["recorded"] == {
             "decision": None,
             "chain_hash": None,

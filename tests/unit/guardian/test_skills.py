@@ -136,6 +136,7 @@ def test_a_skill_that_claims_more_than_its_parts_can_do_is_a_finding(tmp_path: P
         "version": "1",
         "provider": "p",
         "tool_fields": {"capability": "fs.read"},
+        "registration_provenance": {"provenance_id": "r", "origin": "system"},
     }
 
     async def work(here: House) -> None:

@@ -87,6 +87,13 @@ def test_cedar_files_are_one_text_in_the_order_of_their_names() -> None:
     assert bundle.cedar_settings.deadline_ms == 500
 
 
+def test_an_engine_can_be_asked_about_wrapped_calls_too() -> None:
+    text = WITH_CEDAR.replace(b"[toolCallRequest]", b"[toolCallRequest, 'protocols/MCP/*', protocols/MCP/initialize]")
+    settings = parse_bundle({**FILES, "policy.yaml": text, "a.cedar": b"//"}).cedar_settings
+    assert settings is not None
+    assert settings.hooks == {"toolCallRequest", "protocols/MCP/*", "protocols/MCP/initialize"}
+
+
 def test_a_single_file_cannot_name_an_engine_whose_policies_it_does_not_hold() -> None:
     assert single_file(RULES).cases == ()
     with pytest.raises(PolicyRejected):

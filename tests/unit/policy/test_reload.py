@@ -41,7 +41,7 @@ class Place:
     async def _build(self, files: Mapping[str, bytes]) -> CelEngine:
         bundle = parse_bundle(files)
         engine = CelEngine(bundle.rules)
-        require_passing(bundle, engine)
+        await require_passing(bundle, engine)
         return engine
 
 

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.turns.rig import KEYRING, Rig, rig
 
-from turnkeeper.acs import AcsErrorCode
+from turnkeeper.acs import AcsErrorCode, Marks
 from turnkeeper.ids import RandomIds
 from turnkeeper.testing.fake_clock import FakeClock
 from turnkeeper.testing.scripted_guardian import Fault, ScriptedGuardian, SignedError, deny
 from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.exchange import Exchange, Party
 from turnkeeper.turns.governor import Governor, GovernorSettings
-from turnkeeper.turns.model import Claim, NewStep, Step
+from turnkeeper.turns.model import Claim, Draft, NewStep, Step
 from turnkeeper.turns.rulings import Ruling
 
 SETTINGS = GovernorSettings(decision_timeout_ms=1_000, first_backoff_ms=50, max_backoff_ms=200)
@@ -46,8 +46,13 @@ class Table:
 
     async def ask(self, method: str = payloads.USER_MESSAGE) -> Ruling:
         in_window = method not in {payloads.TURN_START, payloads.AGENT_TRIGGER}
-        text = payloads.turn_start(self.claim.turn.id) if method == payloads.TURN_START else payloads.user_message("hi")
-        step = NewStep(self.made.bench.ids.uuid(), method, text, in_window, self.claim.turn.id)
+
+        def write(marks: Marks) -> str:
+            if method == payloads.TURN_START:
+                return payloads.turn_start(self.claim.turn.id)
+            return payloads.user_message(marks, "hi")
+
+        step = Draft(self.made.bench.ids.uuid(), method, write, in_window, self.claim.turn.id)
         return await self.governor.ask(self.party, step, self.claim.fence)
 
     async def open(self) -> None:
@@ -286,8 +291,14 @@ def test_a_step_too_large_to_be_shown_is_refused_without_being_asked(tmp_path: P
     async def main() -> None:
         async with table(tmp_path) as at:
             await at.open()
-            text = payloads.user_message("x" * SETTINGS.max_payload_bytes)
-            step = NewStep(at.made.bench.ids.uuid(), payloads.USER_MESSAGE, text, True, at.claim.turn.id)
+            text = "x" * SETTINGS.max_payload_bytes
+            step = Draft(
+                at.made.bench.ids.uuid(),
+                payloads.USER_MESSAGE,
+                lambda marks: payloads.user_message(marks, text),
+                in_window=True,
+                turn_id=at.claim.turn.id,
+            )
             ruling = await at.governor.ask(at.party, step, at.claim.fence)
             assert (ruling.allowed, ruling.reason_codes) == (False, ("step_too_large",))
             assert payloads.USER_MESSAGE not in [one.method for one in await at.steps()]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import orjson
 from tests.unit.turns.rig import SETTINGS, Rig, rig, script
@@ -12,6 +13,7 @@ from turnkeeper.sandbox.protocol import ToolRequest, ToolResult
 from turnkeeper.testing.recording_sandbox import ScriptedBoxLost, ScriptedHarness, ScriptedOutcome
 from turnkeeper.testing.scripted_guardian import Fault, deny
 from turnkeeper.turns import payloads
+from turnkeeper.turns.applied import arguments_of
 from turnkeeper.turns.model import Turn
 
 SHELL = ToolRequest("call-1", "shell", '{"command":"ls"}')
@@ -50,7 +52,7 @@ def test_an_allowed_call_runs_between_two_questions(tmp_path: Path) -> None:
                 "tool.completed",
             ]
             asked = [entry for entry in made.guardian.entries if entry.method.startswith("steps/toolCall")]
-            assert asked[0].payload["arguments"] == {"command": {"value": "ls"}}
+            assert arguments_of(asked[0].payload, {"command": "ls"}) == {"command": "ls"}
             assert asked[1].payload["request_id_ref"] == asked[0].request_id
             assert made.sandbox.left_behind == []
 
@@ -130,10 +132,11 @@ def test_numbers_no_signature_covers_are_shown_to_the_guardian_as_text(tmp_path:
         async with rig(tmp_path, told) as made:
             await made.run_turn()
             asked = next(entry for entry in made.guardian.entries if entry.method == payloads.TOOL_CALL_REQUEST)
-            assert asked.payload["arguments"] == {
-                "big": {"value": "12345678901234567890"},
-                "list": {"value": "[1,9007199254740993]"},
-                "ok": {"value": 1.5},
+            shown = cast("dict[str, dict[str, object]]", asked.payload["arguments"])
+            assert {name: argument["value"] for name, argument in shown.items()} == {
+                "big": "12345678901234567890",
+                "list": "[1,9007199254740993]",
+                "ok": 1.5,
             }
             assert made.sandbox.calls[0][1]["big"] == 12345678901234567890
 

@@ -163,8 +163,12 @@ rules:
 """
 
 
-@pytest.mark.parametrize(("tool", "code"), [("shell", "modify_unsupported"), ("delete", "approver_unavailable")])
-def test_the_platform_is_not_sent_what_it_does_not_apply(tmp_path: Path, tool: str, code: str) -> None:
+@pytest.mark.parametrize(
+    ("tool", "told"), [("shell", ("modify", "policy_modified")), ("delete", ("deny", "approver_unavailable"))]
+)
+def test_the_platform_is_sent_what_it_applies_and_nothing_else(
+    tmp_path: Path, tool: str, told: tuple[str, str]
+) -> None:
     """It says so to its Guardian, so that the record has a denial with its reason and no doubt."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
@@ -193,4 +197,4 @@ def test_the_platform_is_not_sent_what_it_does_not_apply(tmp_path: Path, tool: s
             return verdict
 
     verdict = asyncio.run(main())
-    assert (verdict.decision, verdict.reason_codes[0]) == ("deny", code)
+    assert (verdict.decision, verdict.reason_codes[0]) == told

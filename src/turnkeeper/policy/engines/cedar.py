@@ -6,12 +6,20 @@ nor accept an answer beside which a policy failed: a `forbid` that fails is sile
 """
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final, TypeGuard, cast
 
 from turnkeeper.acs import Decision, Disposition, PolicyReference
 from turnkeeper.policy.composition import quote
 from turnkeeper.policy.facts import Facts
-from turnkeeper.policy.hosted import EngineLink, EngineUnavailable, unanswered
+from turnkeeper.policy.hosted import (
+    AGENT_LAYER_UNAVAILABLE,
+    ENGINE_ANSWER_INVALID,
+    ENGINE_FAILED,
+    FACTS_NOT_EXPRESSIBLE,
+    EngineLink,
+    EngineUnavailable,
+    unanswered,
+)
 from turnkeeper.policy.settings import HostedSettings
 
 CEDAR: Final = "cedar"
@@ -50,27 +58,38 @@ class CedarEngine:
 
     def concerns(self, facts: Facts) -> bool:
         """Whether the policy asks Cedar about this hook."""
-        return facts.hook in self._settings.hooks
+        return self._settings.concern(facts.hook)
 
     async def evaluate(self, facts: Facts) -> Decision:
-        """Cedar's word on one step; DENY for whatever goes wrong."""
+        """Cedar's word on one step. Raises `EngineUnavailable`, also for facts that Cedar has no values for."""
         try:
-            return self._read(await self._link.ask(cedar_request(facts)))
-        except (EngineUnavailable, NotExpressible):
-            return unanswered(self._reference)
+            question = cedar_request(facts)
+        except NotExpressible as problem:
+            raise EngineUnavailable(f"Cedar cannot be asked: {problem}", code=FACTS_NOT_EXPRESSIBLE) from problem
+        return self._read(await self._link.ask(question))
+
+    async def close(self) -> None:
+        """Ends Cedar's process."""
+        await self._link.stop()
 
     def _read(self, answer: Mapping[str, object]) -> Decision:
-        decided, errors = answer.get("decision"), answer.get("errors")
-        if errors != 0 or decided not in ("allow", "deny"):
+        if "fault" in answer:
+            raise EngineUnavailable(f"Cedar failed: {answer['fault']}", code=ENGINE_FAILED)
+        decided, errors, found = answer.get("decision"), answer.get("errors"), answer.get("policies")
+        if type(errors) is int and errors > 0:
+            # What a `forbid` that failed would have said is not known.
             return unanswered(self._reference)
-        found = [cast("Mapping[str, object]", one) for one in cast("list[object]", answer.get("policies", []))]
-        references = tuple(self._cited(str(one.get("id", ""))) for one in found) or (self._reference,)
+        if decided not in ("allow", "deny") or type(errors) is not int or not _are_notes(found):
+            raise EngineUnavailable("Cedar's answer is none", code=ENGINE_ANSWER_INVALID)
+        references = tuple(self._cited(one["id"]) for one in found) or (self._reference,)
+        if decided == "allow" and any("delegate_to" in one for one in found):
+            raise EngineUnavailable("a policy delegates, and nobody is there to decide", code=AGENT_LAYER_UNAVAILABLE)
         if decided == "allow":
             return Decision(Disposition.ALLOW, policy_references=references)
         if not found:
             return Decision(Disposition.DENY, _NO_PERMIT, (NO_PERMIT,), references)
-        codes = tuple(dict.fromkeys(str(one.get("reason_code") or CEDAR_DENIED) for one in found))
-        reasoning = quote(str(one.get("reasoning") or _FORBIDDEN) for one in found)
+        codes = tuple(dict.fromkeys(one.get("reason_code") or CEDAR_DENIED for one in found))
+        reasoning = quote(one.get("reasoning") or _FORBIDDEN for one in found)
         return Decision(Disposition.DENY, reasoning, codes, references)
 
     def _cited(self, policy: str) -> PolicyReference:
@@ -80,6 +99,17 @@ class CedarEngine:
             policy_name=CEDAR,
             rule_id=policy,
         )
+
+
+def _are_notes(value: object) -> TypeGuard[list[Mapping[str, str]]]:
+    return isinstance(value, list) and all(_is_note(one) for one in cast("list[object]", value))
+
+
+def _is_note(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    note = cast("dict[object, object]", value)
+    return "id" in note and all(isinstance(text, str) for text in (*note, *note.values()))
 
 
 def cedar_request(facts: Facts) -> dict[str, object]:

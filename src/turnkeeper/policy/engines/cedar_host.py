@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, cast
 
 import cedarpy
 
-_ANNOTATIONS: Final = ("id", "reasoning", "reason_code")
+_ANNOTATIONS: Final = ("id", "reasoning", "reason_code", "delegate_to")
 _DECISIONS: Final = {cedarpy.Decision.Allow: "allow", cedarpy.Decision.Deny: "deny"}
 
 
@@ -67,8 +67,15 @@ def serve(source: BinaryIO, sink: BinaryIO) -> int:
     for line in source:
         question = cast("dict[str, object]", json.loads(line))
         number = question.pop("number")
-        _write(sink, {"number": number, **host.answer(question)})
+        _write(sink, {"number": number, **_answered(host, question)})
     return 0
+
+
+def _answered(host: CedarHost, question: dict[str, object]) -> dict[str, object]:
+    try:
+        return host.answer(question)
+    except Exception as error:  # noqa: BLE001  one engine call; a question that fails must not cost the next ones theirs
+        return {"fault": type(error).__name__}
 
 
 def _write(sink: BinaryIO, document: dict[str, object]) -> None:

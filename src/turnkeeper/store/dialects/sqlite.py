@@ -7,6 +7,7 @@ One process-wide writer thread runs `BEGIN IMMEDIATE` transactions; other proces
 import os
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
+from sqlite3 import connect
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -21,8 +22,10 @@ READER_THREADS: Final = 4
 FILE_MODE: Final = 0o600
 
 
-def open_sqlite(url: URL) -> Engines:
-    """The file behind `url`, made with mode 600 if it is not there."""
+def open_sqlite(url: URL, *, read_only: bool = False) -> Engines:
+    """The file behind `url`, made with mode 600 if it is not there; `read_only` neither makes nor changes one."""
+    if read_only:
+        return _read_only(url)
     _make_private(Path(str(url.database)))
     return Engines(
         writer=_engine(url, threads=1, begin="BEGIN IMMEDIATE", read_only=False),
@@ -35,6 +38,32 @@ def open_sqlite(url: URL) -> Engines:
         lock_schema=_locked_already,
         migrates_at_open=True,
     )
+
+
+def _read_only(url: URL) -> Engines:
+    location = f"{Path(str(url.database)).absolute().as_uri()}?mode=ro"
+
+    def connected() -> SqliteConnection:
+        return connect(
+            location, uri=True, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False
+        )
+
+    engine = create_engine(url, poolclass=QueuePool, pool_size=READER_THREADS, max_overflow=0, creator=connected)
+    event.listen(engine, "begin", _begin_reading)
+    return Engines(
+        writer=engine,
+        reader=engine,
+        migrator=engine,
+        writer_threads=1,
+        reader_threads=READER_THREADS,
+        is_transient=_is_transient,
+        lock_schema=_locked_already,
+        migrates_at_open=False,
+    )
+
+
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
 
 
 def _make_private(path: Path) -> None:
