@@ -7,7 +7,6 @@ The measure is what the process holds once its caches are full (a quarter of the
 
 import argparse
 import asyncio
-import gc
 import os
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.guardian_load import KEYRING, Script, check
 
+from turnkeeper.cli.listening import spare_collector
 from turnkeeper.clock import SystemClock
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.pipeline import Guardian
@@ -59,6 +59,7 @@ async def soak(folder: Path, steps: int, sessions: int) -> list[Reading]:
         store=SqliteGuardianStore(folder / "guardian.db"), engine=CelEngine(default_rules()), clock=SystemClock()
     )
     await guardian.start()
+    spare_collector()
     print("| sessions | steps | steps/s | resident MB |\n| ---: | ---: | ---: | ---: |", flush=True)
     readings: list[Reading] = []
     try:
@@ -85,8 +86,7 @@ async def _agents(guardian: Guardian, opened: Iterator[int], steps: int) -> None
 
 
 def resident_mb() -> float:
-    """Memory that this process holds, after what is garbage has gone."""
-    gc.collect()
+    """Memory that this process holds."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE") / 1e6
 

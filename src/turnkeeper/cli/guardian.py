@@ -25,7 +25,7 @@ from turnkeeper.acs.framing import FrameBroken
 from turnkeeper.cli import retention
 from turnkeeper.cli.exits import Exit, UsageRefused
 from turnkeeper.cli.export import acs_session_id
-from turnkeeper.cli.listening import Stopping, bound_socket, run_loop, shown_address, uvicorn_config
+from turnkeeper.cli.listening import Stopping, bound_socket, run_loop, shown_address, spare_collector, uvicorn_config
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory, load
 from turnkeeper.clock import SystemClock, epoch_ms
 from turnkeeper.config import Configuration
@@ -127,6 +127,7 @@ async def _serve_http(configuration: Configuration, folder: DataDir, bound: sock
         async with open_standalone(configuration, folder) as running:
             server = _Server(uvicorn_config(configuration.settings.server, running.asgi))
             stopping.graceful = server.stop
+            spare_collector()
             _announce(configuration, running)
             typer.echo(f"The Guardian listens on {shown_address(bound)}")
             await server.serve(sockets=[bound])

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import uvicorn
 from uvicorn.loops.auto import auto_loop_factory
@@ -15,6 +16,9 @@ from turnkeeper.cli.bounded_http import BoundedHttp
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.settings import ServerSettings
+
+COLLECT_AFTER_OBJECTS: Final = 20_000
+"""How many containers may be new before the cycle collector looks at them; the interpreter's own figure is 700."""
 
 _Result = TypeVar("_Result")
 
@@ -84,6 +88,17 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
     """
     with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
         return runner.run(main)
+
+
+def spare_collector() -> None:
+    """Keeps the cycle collector away from what was loaded until now, and lets it look at new objects less often.
+
+    For a process that does little but answer, and makes no cycles on its way: of a busy Guardian's processor time the
+    collector had 4.6 %. Memory stays flat (`make soak`).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER_OBJECTS)
 
 
 class Stopping:
