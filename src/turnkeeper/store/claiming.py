@@ -41,7 +41,8 @@ def _keys_that_wait() -> Select[Any]:
 
 
 def _unpaid() -> Select[str, str]:
-    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE, _IS_DUE, unpayable_front())
+    query = select(turns.c.id, turns.c.session_id).join(sessions, sessions.c.id == turns.c.session_id)
+    query = query.where(IS_CLAIMABLE, _IS_DUE, unpayable_front())
     return query.order_by(turns.c.front_at, turns.c.id).limit(CANDIDATES)
 
 
