@@ -66,6 +66,11 @@ def is_id(text: str, prefix: Prefix) -> bool:
     return _SHAPE.match(text) is not None and text.startswith(prefix + "_")
 
 
+def is_any_id(text: str) -> bool:
+    """Whether `text` has the form of an id, whatever its prefix."""
+    return _SHAPE.match(text) is not None
+
+
 def uuid_of(identifier: str) -> str:
     """The id's 128 bits as UUID text. Raises `IdMalformed`."""
     if _SHAPE.match(identifier) is None or identifier[4] > "7":

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
 from turnkeeper.api.openapi_webhooks import WEBHOOK_COMPONENTS
 from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
@@ -28,7 +29,7 @@ _TEXTS: Final[Mapping[int, str]] = {
     204: "The stream is finished; there is nothing more to come.",
     503: "Not ready.",
 }
-_REFUSALS: Final = (400, 401, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503)
+_REFUSALS: Final = (400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503)
 
 
 def _value(name: str, schema: Document, description: str, *, place: str = "query") -> Document:
@@ -103,7 +104,7 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
     if app.openapi_schema is None or "Problem" not in app.openapi_schema.get("components", {}).get("schemas", {}):
         document = generate()
         components = document.setdefault("components", {})
-        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS}
+        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS, **KEY_COMPONENTS}
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION
         _secure(document)

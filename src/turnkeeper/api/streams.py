@@ -67,7 +67,7 @@ class EventStreamResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends until the stream ends, the reader is gone or too slow, or the server stops."""
-        with self._deps.streams.admit(self._caller.id):
+        with self._deps.streams.admit(self._caller.id, key_limit=self._caller.limits.streams):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async with _Tasks() as tasks:
                 feeding = tasks.start(self._feed())

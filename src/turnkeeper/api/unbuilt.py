@@ -62,7 +62,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
 )
 RESOURCES: Final = (
     "admin",
-    "api_keys",
     "artifacts",
     "budgets",
     "connections",

@@ -23,6 +23,7 @@ TERMINAL_TYPES: Final = ("turn.completed", "turn.failed", "turn.canceled")
 EVENT_TYPES: Final = (
     "session.created",
     "session.closed",
+    "session.updated",
     "turn.queued",
     "turn.starting",
     "turn.started",
@@ -78,6 +79,11 @@ def session_created(*, session_id: str, agent_id: str, agent_version: int, metad
         "metadata": orjson.Fragment(metadata_json),
     }
     return _event("session.created", data)
+
+
+def session_updated(*, session_id: str, changed: Sequence[str]) -> NewEvent:
+    """An app changed what it says about a session, or how long it is kept."""
+    return _event("session.updated", {"session_id": session_id, "changed": list(changed)})
 
 
 def session_closed(*, session_id: str, reason: str) -> NewEvent:

@@ -16,6 +16,7 @@ from turnkeeper.turns.model import (
     CanceledBy,
     ClientTool,
     Fence,
+    KeyLimits,
     ModelChoice,
     Session,
     Step,
@@ -207,7 +208,19 @@ def to_call(row: RowMapping) -> CallRecord:
 
 def to_key(row: RowMapping) -> ApiKey:
     """A row of `api_keys`."""
-    return ApiKey(row["id"], row["name"], row["secret_sha256"], row["created_at"], row["revoked_at"])
+    return ApiKey(
+        id=row["id"],
+        name=row["name"],
+        secret_sha256=row["secret_sha256"],
+        created_at=row["created_at"],
+        revoked_at=row["revoked_at"],
+        project_id=row["project_id"],
+        scopes=_texts(row["scopes_json"]),
+        agent_ids=_texts(row["agent_ids_json"]),
+        limits=KeyLimits(row["requests_per_minute"], row["concurrent_turns"], row["queued_turns"], row["streams"]),
+        expires_at=row["expires_at"],
+        last_used_at=row["last_used_at"],
+    )
 
 
 def to_json(value: object) -> str:
@@ -225,6 +238,10 @@ def _error(text: str | None) -> TurnError | None:
 
 def _canceled_by(text: str | None) -> CanceledBy | None:
     return None if text is None else CanceledBy(**orjson.loads(text))
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    return tuple(cast("list[str]", orjson.loads(text)))
 
 
 def _object(text: str) -> Mapping[str, object]:

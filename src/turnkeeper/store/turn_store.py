@@ -15,6 +15,7 @@ from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
 from turnkeeper.store import (
+    access,
     agents,
     attempts,
     blocking,
@@ -29,14 +30,17 @@ from turnkeeper.store import (
     turns,
     tx,
 )
+from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
+from turnkeeper.turns.access import NewKey
 from turnkeeper.turns.budgets import Shortfall
 from turnkeeper.turns.model import (
+    PROJECT_ID,
     Agent,
     ApiKey,
     BlockedBy,
@@ -108,6 +112,10 @@ class SqlTurnStore(SqlPauses, TurnStore):
         """Webhooks in the same database, for as long as this store is open."""
         return SqlWebhookStore(self._read, self._write)
 
+    def access(self) -> SqlAccessStore:
+        """Keys and whose things are, in the same database, for as long as this store is open."""
+        return SqlAccessStore(self._read, self._write, self._clock)
+
     async def close(self) -> None:
         """Waits for running transactions and closes every connection."""
         await self._database.close()
@@ -176,17 +184,19 @@ class SqlTurnStore(SqlPauses, TurnStore):
         return await self._write(lambda tx: turns.cancel_turn(tx, turn_id, mode=mode, by=by))
 
     async def create_key(self, *, name: str, secret_sha256: str) -> ApiKey:
-        return await self._write(lambda tx: agents.create_key(tx, name=name, secret_sha256=secret_sha256))
+        new = NewKey(name, secret_sha256, PROJECT_ID)
+        return await self._write(lambda tx: access.make_key(tx, new, actor=None))
 
     async def key_by_secret(self, secret_sha256: str) -> ApiKey | None:
-        """The key with this secret; a revoked one is not found."""
-        return await self._read(lambda conn: agents.active_key(conn, secret_sha256))
+        """The key with this secret; one that was revoked or has expired is not found."""
+        now = self._clock.now()
+        return await self._read(lambda conn: access.active_key(conn, secret_sha256, now))
 
     async def keys(self) -> tuple[ApiKey, ...]:
-        return await self._read(agents.list_keys)
+        return await self._read(access.all_keys)
 
     async def revoke_key(self, key_id: str) -> ApiKey:
-        return await self._write(lambda tx: agents.revoke_key(tx, key_id))
+        return await self._write(lambda tx: access.end_key(tx, key_id, actor=None))
 
     async def claim(self, owner: str, *, slot: bool) -> Claim | None:
         return await self._write(lambda tx: claiming.claim(tx, owner, slot=slot))

@@ -149,9 +149,11 @@ def disable_endpoint(tx: Tx, endpoint: Endpoint, reason: DisabledReason) -> None
     tx.conn.execute(update(webhook_endpoints).where(webhook_endpoints.c.id == endpoint.id).values(values))
 
 
-def append_project_event(tx: Tx, new: NewEvent, *, but_not: str | None = None) -> ProjectEvent:
+def append_project_event(
+    tx: Tx, new: NewEvent, *, but_not: str | None = None, project_id: str = PROJECT_ID
+) -> ProjectEvent:
     """An event outside of every session, with the deliveries it owes."""
-    event = ProjectEvent(tx.ids.new("evt"), new.type, tx.now, PROJECT_ID, new.data)
+    event = ProjectEvent(tx.ids.new("evt"), new.type, tx.now, project_id, new.data)
     tx.conn.execute(
         insert(project_events),
         {
@@ -163,7 +165,7 @@ def append_project_event(tx: Tx, new: NewEvent, *, but_not: str | None = None) -
         },
     )
     owed = [Owed(event.id, event.type, None, None)]
-    if owe_deliveries(tx.conn, tx.ids, tx.now, PROJECT_ID, owed, but_not=but_not):
+    if owe_deliveries(tx.conn, tx.ids, tx.now, project_id, owed, but_not=but_not):
         tx.topics.add(WEBHOOK_TOPIC)
     return event
 

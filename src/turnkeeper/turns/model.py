@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from turnkeeper.turns.permissions import Permission
 
 PROJECT_ID = "prj_00000000000000000000000000"
-"""The one project there is until projects are built."""
+"""The project of whatever names none."""
 
 
 class TurnStatus(StrEnum):
@@ -399,11 +399,40 @@ class CallRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """What one API key may use at one time (contract 2.9). `None` is no limit of the key's own."""
+
+    requests_per_minute: int | None = None
+    concurrent_turns: int | None = None
+    queued_turns: int | None = None
+    streams: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What may be seen: the things of one project, and of those the ones of some agents where any are named."""
+
+    project_id: str
+    agent_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key as stored: a SHA-256 of its secret and never the secret."""
+    """An API key as stored: a SHA-256 of its secret and never the secret. It belongs to one project."""
 
     id: str
     name: str
     secret_sha256: str
     created_at: datetime
     revoked_at: datetime | None
+    project_id: str = PROJECT_ID
+    scopes: tuple[str, ...] = ("*",)
+    agent_ids: tuple[str, ...] = ()
+    limits: KeyLimits = KeyLimits()
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+    @property
+    def reach(self) -> Reach:
+        """What the key may see."""
+        return Reach(self.project_id, self.agent_ids)
