@@ -141,10 +141,10 @@ def canceled_by(key: ApiKey, reason: str | None = None) -> CanceledBy:
 def _without_key(request: Request) -> RequestRefused:
     if "stream_token" in request.query_params:
         return RequestRefused(
-            "not_supported_yet",
-            "stream_token is not supported yet.",
+            "key_invalid",
+            "A stream_token opens streams and nothing else.",
             param="stream_token",
-            hint="Open the stream with an Authorization header.",
+            hint="Send an Authorization header.",
         )
     return RequestRefused("key_invalid", "The request has no Authorization header.", param="Authorization")
 

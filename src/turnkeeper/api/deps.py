@@ -16,11 +16,13 @@ from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
+from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.snapshots import SnapshotReads
 from turnkeeper.turns.wakeups import Watch
 
 
-class ApiStore(TurnReads, TurnCommands, ApprovalStore, Protocol):
+class ApiStore(TurnReads, SnapshotReads, TurnCommands, TurnPosts, ApprovalStore, Protocol):
     """What the API reads and changes."""
 
 

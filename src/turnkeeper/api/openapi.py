@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
+from turnkeeper.api.openapi_streams import STREAM_COMPONENTS
 from turnkeeper.api.openapi_webhooks import WEBHOOK_COMPONENTS
 from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
 from turnkeeper.events.envelope import API_VERSION
@@ -20,7 +21,7 @@ Document = dict[str, Any]
 
 LIST_QUERY: Final = ("limit", "after", "order")
 EVENT_QUERY: Final = ("events_limit", "events_after", "types")
-STREAM_QUERY: Final = ("stream_after", "types", "deltas", "Last-Event-ID")
+STREAM_QUERY: Final = ("stream_after", "types", "deltas", "stream_token", "Last-Event-ID")
 
 _TEXTS: Final[Mapping[int, str]] = {
     200: "As asked.",
@@ -29,6 +30,7 @@ _TEXTS: Final[Mapping[int, str]] = {
     204: "The stream is finished; there is nothing more to come.",
     503: "Not ready.",
 }
+_STREAM: Final[Document] = {"text/event-stream": {"schema": {"type": "string"}}}
 _REFUSALS: Final = (400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503)
 
 
@@ -63,6 +65,10 @@ _VALUES: Final[Mapping[str, Document]] = {
     "deltas": _value(
         "deltas", {"enum": ["true", "false"]}, "Whether unfinished text is wanted, where it may be shown."
     ),
+    "stream_token": _value(
+        "stream_token", {"type": "string", "maxLength": 256}, "In place of the Authorization header."
+    ),
+    "stream": _value("stream", {"enum": ["true", "false"]}, "Answer with the stream of the turn."),
     "delivery_status": _value(
         "status", {"enum": ["pending", "delivered", "dead", "canceled"]}, "Only deliveries that stand so."
     ),
@@ -104,7 +110,7 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
     if app.openapi_schema is None or "Problem" not in app.openapi_schema.get("components", {}).get("schemas", {}):
         document = generate()
         components = document.setdefault("components", {})
-        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS, **KEY_COMPONENTS}
+        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS, **STREAM_COMPONENTS, **KEY_COMPONENTS}
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION
         _secure(document)
@@ -126,7 +132,9 @@ def _content(name: str | None) -> Document:
     if name is None:
         return {}
     if name == "stream":
-        return {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+        return {"content": _STREAM}
+    if name == "Turn or stream":
+        return {"content": {**_content("Turn")["content"], **_STREAM}}
     return {"content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}}
 
 

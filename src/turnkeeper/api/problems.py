@@ -66,6 +66,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "session_deleted": ProblemKind(410, "The session was deleted", "Open another session with POST /v1/sessions."),
     "method_not_allowed": ProblemKind(405, "Method not allowed", "Use a method that the Allow header lists."),
     "request_timeout": ProblemKind(408, "The body did not arrive in time", "Send the request again."),
+    "turn_not_terminal": ProblemKind(409, "The turn has not ended", "Wait for its end, or cancel it."),
     "session_busy": ProblemKind(
         409, "The session has an open turn", "Post the turn again when that one has ended, or with on_busy enqueue."
     ),

@@ -69,13 +69,15 @@ def event_schema_text(event_type: str) -> bytes:
     return files("turnkeeper.events").joinpath("schemas", f"{event_type}.json").read_bytes()
 
 
-def session_created(*, session_id: str, agent_id: str, agent_version: int, metadata_json: str) -> NewEvent:
+def session_created(
+    *, session_id: str, agent_id: str, agent_version: int, metadata_json: str, ephemeral: bool = False
+) -> NewEvent:
     """A session was opened."""
     data: dict[str, object] = {
         "session_id": session_id,
         "agent_id": agent_id,
         "agent_version": agent_version,
-        "workspace": {"mode": "persistent"},
+        "workspace": {"mode": "ephemeral" if ephemeral else "persistent"},
         "metadata": orjson.Fragment(metadata_json),
     }
     return _event("session.created", data)
@@ -100,6 +102,7 @@ def turn_queued(
     blocked_by: Mapping[str, object] | None,
     on_busy: str,
     has_output_schema: bool,
+    retry_of: str | None = None,
     budget: Mapping[str, int] | None,
 ) -> NewEvent:
     """A turn was accepted. `blocked_by` is what it waits for, `position` counts the turns before it."""
@@ -113,7 +116,7 @@ def turn_queued(
         "on_busy": on_busy,
         "has_output_schema": has_output_schema,
         "budget": budget,
-        "retry_of": None,
+        "retry_of": retry_of,
     }
     return _event("turn.queued", data)
 

@@ -67,6 +67,7 @@ def to_session(row: RowMapping) -> Session:
         closed_at=row["closed_at"],
         active_status=None if row["active_status"] is None else TurnStatus(row["active_status"]),
         deferrals=row["deferrals"],
+        ephemeral=row["ephemeral"],
     )
 
 
@@ -114,6 +115,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         api_key_id=row["api_key_id"] or None,
         active_ms=row["active_ms"],
         active_since=row["active_since"],
+        retry_of=row["retry_of"],
     )
 
 

@@ -40,12 +40,17 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "metadata_json": new.metadata_json,
         "budget_reached": False,
         "acs_state": "new",
+        "ephemeral": new.ephemeral,
         "created_at": tx.now,
         "last_active_at": tx.now,
     }
     tx.conn.execute(insert(sessions), values)
     created = session_created(
-        session_id=session_id, agent_id=agent.id, agent_version=agent.version, metadata_json=new.metadata_json
+        session_id=session_id,
+        agent_id=agent.id,
+        agent_version=agent.version,
+        metadata_json=new.metadata_json,
+        ephemeral=new.ephemeral,
     )
     append_events(tx, session_id, [created])
     return load_session(tx.conn, session_id)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     literal_column,
     text,
 )
@@ -152,6 +153,8 @@ sessions: Final = Table(
     Column("retention_days", Integer),
     Column("delete_requested_at", Instant),
     Column("erased_at", Instant),
+    # Opened for one turn, and closed with it.
+    Column("ephemeral", Boolean, nullable=False, server_default=false()),
     CheckConstraint("status IN ('open', 'closing', 'closed')", name="status_known"),
     CheckConstraint("acs_state IN ('new', 'started', 'refused', 'ended')", name="acs_state_known"),
     CheckConstraint("(status = 'closed') = (closed_at IS NOT NULL)", name="closed_has_a_time"),
@@ -215,6 +218,8 @@ turns: Final = Table(
     # How long it ran before it was paused last, and since when it has run after that.
     _counter("active_ms"),
     Column("active_since", Instant),
+    # The turn whose input this one does again.
+    Column("retry_of", Text),
     CheckConstraint(
         "status IN ('queued', 'starting', 'running', 'paused', 'completed', 'failed', 'canceled')", name="status_known"
     ),

@@ -34,6 +34,7 @@ from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
+from turnkeeper.store.post_store import SqlPosts
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
@@ -78,7 +79,7 @@ from turnkeeper.turns.ports import (
 T = TypeVar("T")
 
 
-class SqlTurnStore(SqlPauses, TurnStore):
+class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     """The turn store on SQLite or PostgreSQL. Make one with `open`.
 
     `ids` is used from the store's threads, one call at a time; hand in a source that nobody else uses.

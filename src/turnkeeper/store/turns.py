@@ -40,7 +40,7 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     Raises `NotFound`, `SessionClosed`, `SessionBusy`, `QueueFull`, `IdempotencyKeyReused`.
     """
     row = lock_session(tx, new.session_id)
-    replayed = _replay(tx, new)
+    replayed = replay(tx, new)
     if replayed is not None:
         return replayed
     session = load_session(tx.conn, new.session_id)
@@ -101,7 +101,8 @@ def _cancel_requested(tx: Tx, turn: Turn, mode: CancelMode, by: CanceledBy) -> N
     )
 
 
-def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
+def replay(tx: Tx, new: NewTurn) -> Accepted | None:
+    """The turn that the request's key stands for already, if any. Raises `IdempotencyKeyReused`."""
     if new.idempotency_key is None:
         return None
     row = find(tx.conn, idempotency_keys, project_id=PROJECT_ID, key=new.idempotency_key)
@@ -196,6 +197,7 @@ def _as_posted(new: NewTurn) -> dict[str, object]:
         "on_busy": new.on_busy,
         "start_by": new.start_by,
         "api_key_id": new.api_key_id or "",
+        "retry_of": new.retry_of,
     }
 
 
@@ -210,6 +212,7 @@ def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session, *, rank: int) 
         blocked_by=None if blocker is None else asdict(blocker),
         on_busy=new.on_busy,
         has_output_schema=new.output_schema_json is not None,
+        retry_of=new.retry_of,
         budget=_stated(new.budget),
     )
 

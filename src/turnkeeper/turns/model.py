@@ -144,6 +144,7 @@ class Session:
     closed_at: datetime | None
     active_status: TurnStatus | None = None
     deferrals: int = 0
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +238,7 @@ class Turn:
     api_key_id: str | None = None
     active_ms: int = 0
     active_since: datetime | None = None
+    retry_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

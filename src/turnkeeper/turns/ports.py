@@ -132,6 +132,7 @@ class NewSession:
     title: str | None
     metadata_json: str
     budget: Budget | None
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class NewTurn:
     on_busy: OnBusy = "enqueue"
     start_by: datetime | None = None
     api_key_id: str | None = None
+    retry_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
