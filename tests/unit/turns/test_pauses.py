@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -329,7 +329,9 @@ def test_time_that_a_turn_waits_is_not_counted(tmp_path: Path) -> None:
             await made.store.decide_approval(asked.id, YES)
             turn = await made.ended(turn_id)
             resumed = (await data(made, turn, "turn.resumed"))[0]
-            assert turn.started_at is not None and turn.ended_at is not None and turn.duration_ms is not None
+            assert turn.started_at is not None
+            assert turn.ended_at is not None
+            assert turn.duration_ms is not None
             whole_ms = (turn.ended_at - turn.started_at).total_seconds() * 1_000
             assert turn.duration_ms <= whole_ms - int(resumed["paused_ms"]) + 5
             assert turn.usage.sandbox_ms == turn.duration_ms
@@ -411,7 +413,8 @@ def test_a_tool_that_the_app_runs_waits_for_the_app(tmp_path: Path, settings: An
             turn_id = await made.post(await made.session())
             await made.until(turn_id, lambda turn: turn.status == "paused")
             waiting = await made.store.open_pause(turn_id)
-            assert waiting is not None and waiting.reason == "client_tool"
+            assert waiting is not None
+            assert waiting.reason == "client_tool"
             if settings is COLD:
                 await made.freed(turn_id)
             await made.store.answer_tool(turn_id, waiting.call.tool_call_id, ToolAnswer("rain", None))
@@ -420,7 +423,7 @@ def test_a_tool_that_the_app_runs_waits_for_the_app(tmp_path: Path, settings: An
             assert (turn.status, turn.usage.tool_calls, made.sandbox.calls) == ("completed", 1, [])
             assert "get_weather" in [tool.name for tool in calls.starts[0].tools]
             told = [entry for entry in made.guardian.entries if entry.method == payloads.TOOL_CALL_RESULT]
-            assert told[0].payload["outputs"] == [{"value": "rain"}]
+            assert cast("list[dict[str, object]]", told[0].payload["outputs"])[0]["value"] == "rain"
 
     asyncio.run(main())
 
