@@ -14,7 +14,18 @@ from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.edge import RequestEdge
 from turnkeeper.api.openapi import openapi_document
 from turnkeeper.api.problems import RequestRefused, not_found, problem_response
-from turnkeeper.api.routes import agents, api_keys, approvals, events, health, sessions, snapshots, turn_posts, turns, webhooks
+from turnkeeper.api.routes import (
+    agents,
+    api_keys,
+    approvals,
+    events,
+    health,
+    sessions,
+    snapshots,
+    turn_posts,
+    turns,
+    webhooks,
+)
 from turnkeeper.api.routes.unbuilt import fallback_router
 from turnkeeper.api.scopes import require_scopes
 from turnkeeper.errors import TurnkeeperError

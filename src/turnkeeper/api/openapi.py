@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from turnkeeper.api.filters import SESSION_VIEWS
 from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
 from turnkeeper.api.openapi_streams import STREAM_COMPONENTS
@@ -16,6 +17,7 @@ from turnkeeper.api.openapi_webhooks import WEBHOOK_COMPONENTS
 from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
 from turnkeeper.events.envelope import API_VERSION
 from turnkeeper.turns.approvals import APPROVAL_STATUSES
+from turnkeeper.turns.model import StopReason, TurnStatus
 
 Document = dict[str, Any]
 
@@ -47,6 +49,13 @@ _VALUES: Final[Mapping[str, Document]] = {
     "session_id": _value(
         "session_id", {"type": "string", "pattern": _ID_PATTERN.format("ses")}, "Only of this session."
     ),
+    "session_status": _value("status", {"enum": list(SESSION_VIEWS)}, "Only sessions that are so."),
+    "turn_status": _value("status", {"enum": [status.value for status in TurnStatus]}, "Only turns that are so."),
+    "stop_reason": _value(
+        "stop_reason", {"enum": [reason.value for reason in StopReason]}, "Only turns that ended so."
+    ),
+    "created_after": _value("created_after", {"type": "string", "format": "date-time"}, "Only what was made later."),
+    "created_before": _value("created_before", {"type": "string", "format": "date-time"}, "Only what was made before."),
     "approval_status": _value("status", {"enum": list(APPROVAL_STATUSES)}, "Only with this status."),
     "turn_id": _value("turn_id", {"type": "string", "pattern": _ID_PATTERN.format("trn")}, "Only of this turn."),
     "wait_ms": _value(

@@ -33,10 +33,9 @@ TURN_FIELDS: Final[UnbuiltFields] = {
 BUDGET_FIELDS: Final[UnbuiltFields] = {"max_cost": (), "max_tool_calls": (), "max_active_ms": ()}
 
 _METADATA_FILTER: Final = re.compile(r"metadata\[.{0,200}\]\Z", re.DOTALL)
-_TIME_FILTERS: Final = ("created_after", "created_before")
 AGENT_QUERY: Final[tuple[str, ...]] = ()
-SESSION_QUERY: Final = ("status", *_TIME_FILTERS)
-TURN_QUERY: Final = ("status", "stop_reason", *_TIME_FILTERS)
+SESSION_QUERY: Final[tuple[str, ...]] = ()
+TURN_QUERY: Final[tuple[str, ...]] = ()
 
 ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("GET", "/v1/agents/{}/versions"),

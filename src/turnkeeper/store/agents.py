@@ -5,11 +5,12 @@ from typing import Final
 
 from sqlalchemy import Connection, insert, select
 
-from turnkeeper.store.pages import load_page
+from turnkeeper.store.pages import load_page, within
 from turnkeeper.store.rows import to_agent, to_json
+from turnkeeper.store.statements import find
 from turnkeeper.store.tables import agents
 from turnkeeper.store.tx import Tx
-from turnkeeper.turns.model import PROJECT_ID, Agent
+from turnkeeper.turns.model import Agent, Reach
 from turnkeeper.turns.ports import NewAgent, NotFound, Page, PageRequest
 
 FIRST_VERSION: Final = 1
@@ -20,7 +21,7 @@ def create_agent(tx: Tx, new: NewAgent) -> Agent:
     values: dict[str, object] = {
         "id": tx.ids.new("agt"),
         "version": FIRST_VERSION,
-        "project_id": PROJECT_ID,
+        "project_id": new.project_id,
         "name": new.name,
         "model_provider": new.model.provider,
         "model_id": new.model.id,
@@ -47,6 +48,15 @@ def agent_by_id(conn: Connection, agent_id: str) -> Agent:
     return to_agent(row)
 
 
-def list_agents(conn: Connection, page: PageRequest) -> Page[Agent]:
-    """A page of agents."""
-    return load_page(conn, select(agents), agents.c.id, page, lambda rows: [to_agent(row) for row in rows])
+def agent_of_project(conn: Connection, agent_id: str, project_id: str) -> Agent:
+    """One agent of the project. Raises `NotFound`."""
+    row = find(conn, agents, id=agent_id, project_id=project_id)
+    if row is None:
+        raise NotFound(f"there is no agent {agent_id}")
+    return to_agent(row)
+
+
+def list_agents(conn: Connection, page: PageRequest, reach: Reach | None = None) -> Page[Agent]:
+    """A page of agents, of all or of those within reach."""
+    query = select(agents).where(*within(reach, agents.c.project_id, agents.c.id))
+    return load_page(conn, query, agents.c.id, page, lambda rows: [to_agent(row) for row in rows])

@@ -19,7 +19,7 @@ def accept_alone(tx: Tx, session: NewSession, new: NewTurn) -> Accepted:
 
     Raises as `TurnPosts.accept_alone` does.
     """
-    replayed = replay(tx, new)
+    replayed = replay(tx, new, session.project_id)
     if replayed is not None:
         return replayed
     opened = create_session(tx, replace(session, ephemeral=True))
@@ -31,8 +31,8 @@ def accept_alone(tx: Tx, session: NewSession, new: NewTurn) -> Accepted:
 def retry_turn(tx: Tx, new: NewRetry) -> Accepted:
     """A new turn with another one's input. Raises as `TurnPosts.retry_turn` does."""
     turn = load_turn(tx.conn, new.turn_id, tx.now)
-    again = _again(turn, new)
-    replayed = replay(tx, again)
+    session, again = load_session(tx.conn, turn.session_id), _again(turn, new)
+    replayed = replay(tx, again, session.project_id)
     if replayed is not None:
         return replayed
     if not turn.status.terminal:
@@ -41,7 +41,6 @@ def retry_turn(tx: Tx, new: NewRetry) -> Accepted:
             detail={"turn_id": turn.id, "turn_status": turn.status.value},
             hint="Wait for its end, or cancel it.",
         )
-    session = load_session(tx.conn, turn.session_id)
     return accept_alone(tx, _like(session), again) if session.ephemeral else accept_turn(tx, again)
 
 
@@ -63,4 +62,4 @@ def _again(turn: Turn, new: NewRetry) -> NewTurn:
 
 
 def _like(session: Session) -> NewSession:
-    return NewSession(session.agent_id, session.title, session.metadata_json, None)
+    return NewSession(session.agent_id, session.title, session.metadata_json, None, project_id=session.project_id)

@@ -67,6 +67,8 @@ def to_session(row: RowMapping) -> Session:
         closed_at=row["closed_at"],
         active_status=None if row["active_status"] is None else TurnStatus(row["active_status"]),
         deferrals=row["deferrals"],
+        project_id=row["project_id"],
+        retention_days=row["retention_days"],
         ephemeral=row["ephemeral"],
     )
 

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import session_closed, session_created
-from turnkeeper.store.agents import agent_by_id
+from turnkeeper.store.agents import agent_of_project
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turns, waiting_turns
 from turnkeeper.store.rows import from_budget
@@ -15,7 +15,6 @@ from turnkeeper.store.tables import IS_CLOSING, IS_PENDING, IS_QUEUED, sessions,
 from turnkeeper.store.turns import ask_to_stop
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, append_events, lock_session
 from turnkeeper.turns.model import (
-    PROJECT_ID,
     CanceledBy,
     NewStep,
     Session,
@@ -27,12 +26,12 @@ from turnkeeper.turns.ports import NewSession
 
 def create_session(tx: Tx, new: NewSession) -> Session:
     """The session and its `session.created`. Raises `NotFound` for the agent."""
-    agent = agent_by_id(tx.conn, new.agent_id)
+    agent = agent_of_project(tx.conn, new.agent_id, new.project_id)
     session_id = tx.ids.new("ses")
     values: dict[str, object] = {
         **from_budget(new.budget),
         "id": session_id,
-        "project_id": PROJECT_ID,
+        "project_id": new.project_id,
         "agent_id": agent.id,
         "agent_version": agent.version,
         "status": "open",

@@ -54,6 +54,7 @@ from turnkeeper.turns.model import (
     Fence,
     Hold,
     NewStep,
+    Reach,
     Session,
     SessionReason,
     Step,
@@ -72,6 +73,8 @@ from turnkeeper.turns.ports import (
     NewTurn,
     Page,
     PageRequest,
+    SessionFilter,
+    TurnFilter,
     TurnStore,
     Wakeups,
 )
@@ -124,20 +127,25 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     async def agent(self, agent_id: str) -> Agent:
         return await self._read(lambda conn: agents.agent_by_id(conn, agent_id))
 
-    async def agents(self, page: PageRequest) -> Page[Agent]:
-        return await self._read(lambda conn: agents.list_agents(conn, page))
+    async def agents(self, page: PageRequest, *, reach: Reach | None = None) -> Page[Agent]:
+        return await self._read(lambda conn: agents.list_agents(conn, page, reach))
 
     async def session(self, session_id: str) -> Session:
         return await self._read(lambda conn: loading.load_session(conn, session_id))
 
-    async def sessions(self, page: PageRequest, *, agent_id: str | None = None) -> Page[Session]:
-        return await self._read(lambda conn: loading.list_sessions(conn, page, agent_id))
+    async def sessions(
+        self, page: PageRequest, *, agent_id: str | None = None, wanted: SessionFilter | None = None
+    ) -> Page[Session]:
+        return await self._read(lambda conn: loading.list_sessions(conn, page, agent_id, wanted))
 
     async def turn(self, turn_id: str) -> Turn:
         return await self._read(lambda conn: loading.load_turn(conn, turn_id, self._clock.now()))
 
-    async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]:
-        return await self._read(lambda conn: loading.list_turns(conn, page, session_id, self._clock.now()))
+    async def turns(
+        self, page: PageRequest, *, session_id: str | None = None, wanted: TurnFilter | None = None
+    ) -> Page[Turn]:
+        now = self._clock.now()
+        return await self._read(lambda conn: loading.list_turns(conn, page, session_id, now, wanted))
 
     async def blocker(self, session_id: str) -> BlockedBy | None:
         return await self._read(lambda conn: blocking.blocker_of(conn, session_id))

@@ -158,6 +158,16 @@ def check_agent(key: ApiKey, agent_id: str) -> None:
         )
 
 
+def check_queued(waiting: int, limits: KeyLimits) -> None:
+    """Raises `RateLimited` where as many of the key's turns wait as may."""
+    _check_count("queued_turns", waiting, limits.queued_turns)
+
+
+def check_concurrent(fronts: int, limits: KeyLimits) -> None:
+    """Raises `RateLimited` where as many of the key's turns are at the front of their sessions as may."""
+    _check_count("concurrent_turns", fronts, limits.concurrent_turns)
+
+
 def check_grant(giver: ApiKey, scopes: Collection[str], agent_ids: Collection[str]) -> None:
     """Raises `AccessDenied` where a key would hand on more than it has itself."""
     for scope in SCOPES if ALL_SCOPES in scopes else scopes:
@@ -166,3 +176,12 @@ def check_grant(giver: ApiKey, scopes: Collection[str], agent_ids: Collection[st
         raise AccessDenied("this API key is for some agents and cannot make one for all", code="agent_not_allowed")
     for agent_id in agent_ids:
         check_agent(giver, agent_id)
+
+
+def _check_count(name: str, count: int, limit: int | None) -> None:
+    if limit is not None and count >= limit:
+        raise RateLimited(
+            f"{count} turns of this API key are there, and its {name} are {limit}",
+            detail={"limit": limit, "limit_name": name, "count": count},
+            hint="Post the turn again when one of them has ended.",
+        )

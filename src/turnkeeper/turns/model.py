@@ -144,6 +144,8 @@ class Session:
     closed_at: datetime | None
     active_status: TurnStatus | None = None
     deferrals: int = 0
+    project_id: str = PROJECT_ID
+    retention_days: int | None = None
     ephemeral: bool = False
 
 

@@ -14,6 +14,7 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
 from turnkeeper.turns.model import (
+    PROJECT_ID,
     Agent,
     AgentLimits,
     ApiKey,
@@ -31,16 +32,22 @@ from turnkeeper.turns.model import (
     ModelChoice,
     NewStep,
     OnBusy,
+    Reach,
     Session,
     SessionReason,
     Step,
     StepAnswer,
     StepCounts,
+    StopReason,
     Submission,
     Turn,
+    TurnStatus,
 )
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
 from turnkeeper.turns.permissions import Permission
+
+SessionView: TypeAlias = Literal["idle", "busy", "paused", "closing", "closed"]
+"""Where a session is, as an app sees it."""
 
 T = TypeVar("T")
 
@@ -111,6 +118,27 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions a list shows; `status` is the one an app sees. `None` narrows nothing."""
+
+    reach: Reach | None = None
+    status: SessionView | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFilter:
+    """Which turns a list shows. `None` narrows nothing."""
+
+    reach: Reach | None = None
+    status: TurnStatus | None = None
+    stop_reason: StopReason | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewAgent:
     """An agent to be created, already checked."""
 
@@ -122,6 +150,7 @@ class NewAgent:
     metadata_json: str
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    project_id: str = PROJECT_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +162,7 @@ class NewSession:
     metadata_json: str
     budget: Budget | None
     ephemeral: bool = False
+    project_id: str = PROJECT_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +204,15 @@ class TurnReads(Protocol):
     """What the API, the console and the command line read."""
 
     async def agent(self, agent_id: str) -> Agent: ...
-    async def agents(self, page: PageRequest) -> Page[Agent]: ...
+    async def agents(self, page: PageRequest, *, reach: Reach | None = None) -> Page[Agent]: ...
     async def session(self, session_id: str) -> Session: ...
-    async def sessions(self, page: PageRequest, *, agent_id: str | None = None) -> Page[Session]: ...
+    async def sessions(
+        self, page: PageRequest, *, agent_id: str | None = None, wanted: SessionFilter | None = None
+    ) -> Page[Session]: ...
     async def turn(self, turn_id: str) -> Turn: ...
-    async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]: ...
+    async def turns(
+        self, page: PageRequest, *, session_id: str | None = None, wanted: TurnFilter | None = None
+    ) -> Page[Turn]: ...
     async def blocker(self, session_id: str) -> BlockedBy | None:
         """What the turns behind a session's front wait for; None where there is no front."""
         ...
@@ -390,7 +424,12 @@ class ApprovalStore(Protocol):
     async def approval(self, approval_id: str) -> Approval: ...
 
     async def approvals(
-        self, page: PageRequest, *, status: ApprovalStatus | None = None, session_id: str | None = None
+        self,
+        page: PageRequest,
+        *,
+        status: ApprovalStatus | None = None,
+        session_id: str | None = None,
+        reach: Reach | None = None,
     ) -> Page[Approval]: ...
 
     async def decide_approval(self, approval_id: str, answer: ApprovalAnswer) -> Approval:

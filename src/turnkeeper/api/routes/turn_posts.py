@@ -1,5 +1,7 @@
 """Turns that bring their own session, and turns that are done again (contract 2.3)."""
 
+from dataclasses import replace
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -34,6 +36,7 @@ async def post_lone_turn(request: Request, deps: Deps, caller: Caller) -> Respon
     stream = wants_stream(request, caller)
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     session, parsed = parse_alone(received, deps.settings)
+    session = replace(session, project_id=caller.project_id)
     check_agent(caller, session.agent_id)
     limits = (await deps.store.agent(session.agent_id)).limits
     await check_schema(deps, parsed.output_schema_json)

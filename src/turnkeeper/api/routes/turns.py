@@ -9,21 +9,23 @@ from turnkeeper.api.answers import json_response, require_id
 from turnkeeper.api.auth import Caller, canceled_by
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import ApiDeps, Deps
+from turnkeeper.api.filters import TURN_FILTERS, given, turn_filter
 from turnkeeper.api.intake import parse_cancel, parse_turn
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
-from turnkeeper.api.pages import ListQuery, Query, Rendered, cursor_maker, list_query, read_page, render_list
+from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.posting import answer_post, check_schema, new_turn, wants_stream
 from turnkeeper.api.reads import read_turn, render_submission
 from turnkeeper.api.unbuilt import TURN_QUERY
 from turnkeeper.api.waiting import wait_for_end
-from turnkeeper.turns.model import Turn
+from turnkeeper.turns.model import ApiKey, Turn
 from turnkeeper.turns.ports import Page
 
 MAX_WAIT_MS: Final = 60_000
 
 router = APIRouter(prefix="/v1", tags=["turns"])
 
-_LISTED: Final = frozenset({"limit", "after", "order"})
+_LISTED: Final = frozenset({"limit", "after", "order", *TURN_FILTERS})
+_NARROWED: Final = (*LIST_QUERY, "turn_status", "stop_reason", "created_after", "created_before")
 
 
 @router.post(
@@ -48,20 +50,18 @@ async def post_turn(session_id: str, request: Request, deps: Deps, caller: Calle
     return await answer_post(deps, caller, lambda: deps.store.accept_turn(new), stream=stream)
 
 
-@router.get("/sessions/{session_id}/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*LIST_QUERY))
-async def list_session_turns(session_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
+@router.get("/sessions/{session_id}/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*_NARROWED))
+async def list_session_turns(session_id: str, request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists the turns of a session, newest first unless `order` says otherwise."""
     values = Query(request, _LISTED, TURN_QUERY)
     await deps.store.session(require_id(session_id, "ses", "session"))
-    wanted = list_query(values, deps.cursor_secret, list="turns", session_id=session_id)
-    return await _list(deps, wanted, session_id)
+    return await _list(deps, caller, values, session_id)
 
 
-@router.get("/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*LIST_QUERY))
-async def list_turns(request: Request, deps: Deps, _caller: Caller) -> Response:
+@router.get("/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*_NARROWED))
+async def list_turns(request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists turns of all sessions, newest first unless `order` says otherwise."""
-    wanted = list_query(Query(request, _LISTED, TURN_QUERY), deps.cursor_secret, list="turns", session_id=None)
-    return await _list(deps, wanted, None)
+    return await _list(deps, caller, Query(request, _LISTED, TURN_QUERY), None)
 
 
 @router.get("/turns/{turn_id}", responses=answers({200: "Turn"}), openapi_extra=query("wait_ms"))
@@ -99,9 +99,14 @@ async def list_submissions(turn_id: str, request: Request, deps: Deps, _caller: 
     return render_list(Page(rendered, has_more=False))
 
 
-async def _list(deps: ApiDeps, wanted: ListQuery, session_id: str | None) -> Response:
+async def _list(deps: ApiDeps, caller: ApiKey, values: Query, session_id: str | None) -> Response:
+    narrowed = turn_filter(values, caller.reach)
+    wanted = list_query(values, deps.cursor_secret, list="turns", session_id=session_id, **given(values, TURN_FILTERS))
+
     async def element(turn: Turn) -> Rendered:
         return Rendered(await read_turn(deps.store, turn), turn.id)
 
-    page = await read_page(wanted.page, lambda part: deps.store.turns(part, session_id=session_id), element)
+    page = await read_page(
+        wanted.page, lambda part: deps.store.turns(part, session_id=session_id, wanted=narrowed), element
+    )
     return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))
