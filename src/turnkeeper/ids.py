@@ -12,7 +12,9 @@ from uuid import UUID
 from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.errors import TurnkeeperError
 
-Prefix = Literal["agt", "ses", "trn", "evt", "msg", "tcl", "key", "sbx", "prj", "req", "sub", "apr", "whe", "whd"]
+Prefix = Literal[
+    "agt", "ses", "trn", "evt", "msg", "tcl", "key", "sbx", "prj", "req", "sub", "apr", "whe", "whd", "bud"
+]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUE = {character: value for value, character in enumerate(_ALPHABET)}

@@ -15,6 +15,7 @@ import orjson
 
 from turnkeeper.clock import render_time
 from turnkeeper.events.administration import ADMINISTRATION_TYPES
+from turnkeeper.events.budgets import BUDGET_TYPES
 from turnkeeper.events.envelope import EventSource, NewEvent
 from turnkeeper.events.pauses import PAUSE_TYPES
 
@@ -42,7 +43,7 @@ EVENT_TYPES: Final = (
     "sandbox.ready",
     "sandbox.lost",
     "sandbox.released",
-    "budget.reached",
+    *BUDGET_TYPES,
     "usage.mismatch",
     "report.normalized",
     "guardian.unavailable",
@@ -103,7 +104,7 @@ def turn_queued(
     on_busy: str,
     has_output_schema: bool,
     retry_of: str | None = None,
-    budget: Mapping[str, int] | None,
+    budget: Mapping[str, object] | None,
 ) -> NewEvent:
     """A turn was accepted. `blocked_by` is what it waits for, `position` counts the turns before it."""
     data: dict[str, object] = {
@@ -352,21 +353,6 @@ def sandbox_lost(
 def sandbox_released(*, turn_id: str | None, sandbox_id: str, lifetime_ms: int) -> NewEvent:
     """Every process of the sandbox is gone."""
     return _event("sandbox.released", {"sandbox_id": sandbox_id, "lifetime_ms": lifetime_ms}, turn_id=turn_id)
-
-
-def budget_reached(
-    *, turn_id: str | None, attempt: int | None, scope: str, scope_id: str, dimension: str, limit: int, used: int
-) -> NewEvent:
-    """A budget has run out; written once per budget and limit."""
-    data: dict[str, object] = {
-        "budget_id": None,
-        "scope": {"type": scope, "id": scope_id},
-        "dimension": dimension,
-        "limit": limit,
-        "used": used,
-        "resets_at": None,
-    }
-    return _event("budget.reached", data, turn_id=turn_id, attempt=attempt)
 
 
 def usage_mismatch(

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, RowMapping, Select, bindparam, func, or_, sel
 
 from turnkeeper.store.leases import claimed, take
 from turnkeeper.store.ledger import unpayable_front
-from turnkeeper.store.tables import IS_CLAIMABLE, queue_shares, sessions, turns
+from turnkeeper.store.tables import IS_CLAIMABLE, queue_shares, turns
 from turnkeeper.store.tx import Tx, lock_session, lock_session_if_free
 from turnkeeper.turns.model import Claim
 from turnkeeper.turns.queueing import Share, served, turn_to_serve
@@ -41,8 +41,7 @@ def _keys_that_wait() -> Select[Any]:
 
 
 def _unpaid() -> Select[str, str]:
-    query = select(turns.c.id, turns.c.session_id).join(sessions, sessions.c.id == turns.c.session_id)
-    query = query.where(IS_CLAIMABLE, _IS_DUE, unpayable_front())
+    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE, _IS_DUE, unpayable_front())
     return query.order_by(turns.c.front_at, turns.c.id).limit(CANDIDATES)
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from turnkeeper.clock import epoch_ms
+from turnkeeper.store.budget_tables import budgets
 from turnkeeper.store.filters import of_sessions, of_turns
 from turnkeeper.store.ledger import calls_of
 from turnkeeper.store.pages import load_page
@@ -44,7 +45,14 @@ def _sessions() -> Select[Any]:
     active = select(turns.c.id).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
     depth = select(func.count()).where(turns.c.session_id == sessions.c.id, IS_QUEUED).scalar_subquery()
     held = select(turns.c.status).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
-    return select(sessions, active.label("active_turn_id"), held.label("active_status"), depth.label("queue_depth"))
+    limits = select(budgets.c.limits_json).where(budgets.c.id == sessions.c.budget_id).scalar_subquery()
+    return select(
+        sessions,
+        active.label("active_turn_id"),
+        held.label("active_status"),
+        depth.label("queue_depth"),
+        limits.label("budget_json"),
+    )
 
 
 # Built once: what costs in a query of this length is putting it together.

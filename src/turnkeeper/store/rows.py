@@ -1,7 +1,7 @@
 """Rows as the turn side knows them: one function per table, nothing asked of the database here."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import orjson
 from sqlalchemy import RowMapping
@@ -27,6 +27,7 @@ from turnkeeper.turns.model import (
     TurnStatus,
     Usage,
 )
+from turnkeeper.turns.money import Money, join_amount, parse_money
 from turnkeeper.turns.permissions import Permission
 
 
@@ -56,7 +57,7 @@ def to_session(row: RowMapping) -> Session:
         status=row["status"],
         title=row["title"],
         metadata_json=row["metadata_json"],
-        budget=to_budget(row),
+        budget=to_budget(row["budget_json"]),
         acs_state=row["acs_state"],
         witnessed_head=row["witnessed_head"],
         last_sequence=row["last_sequence"],
@@ -69,6 +70,7 @@ def to_session(row: RowMapping) -> Session:
         deferrals=row["deferrals"],
         project_id=row["project_id"],
         retention_days=row["retention_days"],
+        budget_id=row["budget_id"],
         ephemeral=row["ephemeral"],
     )
 
@@ -88,7 +90,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         output_schema_json=row["output_schema_json"],
         metadata_json=row["metadata_json"],
         idempotency_key=row["idempotency_key"],
-        budget=to_budget(row),
+        budget=to_budget(row["budget_json"]),
         max_repair_attempts=row["max_repair_attempts"],
         attempt=row["attempt"],
         tries=row["tries"],
@@ -126,20 +128,16 @@ def to_fence(row: RowMapping) -> Fence:
     return Fence(row["id"], row["session_id"], row["owner"], row["fence"])
 
 
-def to_budget(row: RowMapping) -> Budget | None:
-    """The budget columns of a turn or a session, `None` where there is no limit at all."""
-    budget = Budget(row["max_model_calls"], row["max_total_tokens"], row["max_output_tokens"])
-    return None if budget == Budget() else budget
+def to_budget(limits_json: str | None) -> Budget | None:
+    """The stored limits of a turn or a session, `None` where there is no limit at all."""
+    return None if limits_json is None else parse_limits(limits_json)
 
 
-def from_budget(budget: Budget | None) -> dict[str, int | None]:
-    """The columns of a budget."""
-    known = budget or Budget()
-    return {
-        "max_model_calls": known.max_model_calls,
-        "max_total_tokens": known.max_total_tokens,
-        "max_output_tokens": known.max_output_tokens,
-    }
+def parse_limits(limits_json: str) -> Budget:
+    """The stored limits of a budget."""
+    limits = cast("dict[str, Any]", orjson.loads(limits_json))
+    cost = limits.pop("max_cost", None)
+    return Budget(**limits, max_cost=None if cost is None else parse_money(cost["amount"], cost["currency"]))
 
 
 def to_event(row: RowMapping) -> Event:
@@ -207,6 +205,7 @@ def to_call(row: RowMapping) -> CallRecord:
         first_token_ms=row["first_token_ms"],
         finish_reason=row["finish_reason"],
         retries=row["retries"],
+        cost=_cost(row),
     )
 
 
@@ -230,6 +229,12 @@ def to_key(row: RowMapping) -> ApiKey:
 def to_json(value: object) -> str:
     """A JSON text of ours."""
     return orjson.dumps(value).decode()
+
+
+def _cost(row: RowMapping) -> Money | None:
+    if row["cost_currency"] is None:
+        return None
+    return Money(join_amount(row["cost_units"], row["cost_picos"]), row["cost_currency"])
 
 
 def _stop_reason(value: str | None) -> StopReason | None:

@@ -7,14 +7,15 @@ from sqlalchemy import ColumnElement, Connection, insert, select, update
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import session_closed, session_created
 from turnkeeper.store.agents import agent_of_project
+from turnkeeper.store.budgets import open_account
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turns, waiting_turns
-from turnkeeper.store.rows import from_budget
 from turnkeeper.store.steps import insert_step
 from turnkeeper.store.tables import IS_CLOSING, IS_PENDING, IS_QUEUED, sessions, steps, turns
 from turnkeeper.store.turns import ask_to_stop
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, append_events, lock_session
 from turnkeeper.turns.model import (
+    Budget,
     CanceledBy,
     NewStep,
     Session,
@@ -29,7 +30,6 @@ def create_session(tx: Tx, new: NewSession) -> Session:
     agent = agent_of_project(tx.conn, new.agent_id, new.project_id)
     session_id = tx.ids.new("ses")
     values: dict[str, object] = {
-        **from_budget(new.budget),
         "id": session_id,
         "project_id": new.project_id,
         "agent_id": agent.id,
@@ -37,7 +37,7 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "status": "open",
         "title": new.title,
         "metadata_json": new.metadata_json,
-        "budget_reached": False,
+        "budget_id": None if new.budget is None else _open_budget(tx, session_id, new.budget, new.project_id),
         "acs_state": "new",
         "ephemeral": new.ephemeral,
         "created_at": tx.now,
@@ -102,6 +102,10 @@ def set_acs_state(tx: Tx, session_id: str, state: Literal["started", "refused"])
         changes["status"] = "closing"
     tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(changes))
     tx.topics.update({session_id, QUEUE_TOPIC})
+
+
+def _open_budget(tx: Tx, session_id: str, limits: Budget, project_id: str) -> str:
+    return open_account(tx, "session", session_id, limits, project_id=project_id).id
 
 
 def _ask_owned_to_stop(tx: Tx, session_id: str, by: CanceledBy) -> None:

@@ -19,6 +19,7 @@ from turnkeeper.store import (
     agents,
     attempts,
     blocking,
+    charging,
     claiming,
     events,
     leases,
@@ -66,7 +67,6 @@ from turnkeeper.turns.model import (
 from turnkeeper.turns.pausing import NewPause
 from turnkeeper.turns.ports import (
     Accepted,
-    BudgetSpent,
     CancelEffect,
     NewAgent,
     NewSession,
@@ -248,25 +248,40 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     async def end(self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = ()) -> Event:
         return await self._write(lambda tx: leases.end(tx, fence, ending, before))
 
-    async def reserve(self, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
+    async def reserve(
+        self, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+    ) -> CallGrant:
         found = await self._write(
-            lambda tx: ledger.reserve_call(tx, fence, input_tokens=input_tokens, max_output_tokens=max_output_tokens)
+            lambda tx: ledger.reserve_call(
+                tx, fence, input_tokens=input_tokens, max_output_tokens=max_output_tokens, active_ms=active_ms
+            )
         )
         if isinstance(found, Shortfall):
-            raise BudgetSpent(
-                f"{found.dimension} of the {found.scope} does not allow another model call",
-                detail={"scope": found.scope, "dimension": found.dimension, "limit": found.limit, "used": found.used},
-            )
+            raise charging.spent(found, "model call")
         return found
 
-    async def settle(self, fence: Fence, record: CallRecord) -> None:
-        await self._write(lambda tx: ledger.settle_call(tx, fence, record))
+    async def settle(self, fence: Fence, record: CallRecord) -> bool:
+        return await self._write(lambda tx: ledger.settle_call(tx, fence, record))
 
     async def budget_left(self, turn_id: str) -> bool:
-        return await self._read(lambda conn: ledger.shortfall_of(conn, turn_id)) is None
+        now = self._clock.now()
+        return await self._read(lambda conn: ledger.shortfall_of(conn, turn_id, now)) is None
 
     async def tool_ran(self, fence: Fence) -> None:
-        await self._write(lambda tx: leases.tool_ran(tx, fence))
+        found = await self._write(lambda tx: charging.tool_ran(tx, fence))
+        if found is not None:
+            raise charging.spent(found, "tool call")
+
+    async def tool_allowed(self, fence: Fence) -> None:
+        found = await self._write(lambda tx: charging.tool_allowed(tx, fence))
+        if found is not None:
+            raise charging.spent(found, "tool call")
+
+    async def tool_answered(self, fence: Fence) -> None:
+        await self._write(lambda tx: charging.tool_answered(tx, fence))
+
+    async def time_over(self, fence: Fence, active_ms: int) -> bool:
+        return await self._write(lambda tx: charging.time_over(tx, fence, active_ms)) is not None
 
     async def ask_step(self, session_id: str, step: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
         return await self._write(lambda tx: steps.ask_step(tx, session_id, step, fence, events))

@@ -12,17 +12,18 @@ from sqlalchemy import RowMapping, func, select, update
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.blocking import blocker_of
+from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
-from turnkeeper.store.rows import from_budget, to_json, to_key
+from turnkeeper.store.rows import to_json, to_key
 from turnkeeper.store.statements import add, find
 from turnkeeper.store.tables import IS_QUEUED, api_keys, idempotency_keys, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.access import check_concurrent, check_queued
+from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import (
-    Budget,
     CanceledBy,
     CancelMode,
     KeyLimits,
@@ -179,12 +180,13 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
         "fence": 0,
         "attempt": 0,
         "tries": 0,
-        "budget_reached": False,
         "created_at": tx.now,
         "first_sequence": stored[0].sequence,
         "last_sequence": stored[0].sequence,
     }
     add(tx.conn, turns, values)
+    if new.budget is not None:
+        open_account(tx, "turn", turn_id, new.budget, project_id=str(values["project_id"]))
     store_events(tx, stored)
     _remember_key(tx, new, locked["project_id"], turn_id)
     promote(tx, session.id)
@@ -193,7 +195,7 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
 
 def _as_posted(new: NewTurn) -> dict[str, object]:
     return {
-        **from_budget(new.budget),
+        "budget_json": None if new.budget is None else to_json(limits_document(new.budget)),
         "session_id": new.session_id,
         "input_text": new.input_text,
         "input_json": new.input_json,
@@ -221,13 +223,8 @@ def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session, *, rank: int) 
         on_busy=new.on_busy,
         has_output_schema=new.output_schema_json is not None,
         retry_of=new.retry_of,
-        budget=_stated(new.budget),
+        budget=None if new.budget is None else limits_document(new.budget),
     )
-
-
-def _stated(budget: Budget | None) -> dict[str, int] | None:
-    limits = {name: limit for name, limit in from_budget(budget).items() if limit is not None}
-    return limits or None
 
 
 def _remember_key(tx: Tx, new: NewTurn, project_id: str, turn_id: str) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from turnkeeper.turns.money import Money
 from turnkeeper.turns.permissions import Permission
 
 PROJECT_ID = "prj_00000000000000000000000000"
@@ -90,11 +91,14 @@ class AgentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a turn or a session may use (contract 8). `None` is no limit in that dimension."""
+    """What may be used (contract 8). `None` is no limit in that dimension."""
 
     max_model_calls: int | None = None
     max_total_tokens: int | None = None
     max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    max_active_ms: int | None = None
+    max_cost: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,7 @@ class Session:
     deferrals: int = 0
     project_id: str = PROJECT_ID
     retention_days: int | None = None
+    budget_id: str | None = None
     ephemeral: bool = False
 
 
@@ -170,7 +175,7 @@ class TurnError:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """One `by_model` entry of usage.json (contract 4). Cost is not known before prices are built, hence null."""
+    """One `by_model` entry of usage.json (contract 4). `cost` is `None` where a price is not known."""
 
     model: str
     input_tokens: int
@@ -179,6 +184,7 @@ class ModelUsage:
     output_tokens: int
     reasoning_tokens: int
     model_calls: int
+    cost: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,15 +382,19 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class CallGrant:
-    """A reserved model call: its number in the turn and the output tokens it may use."""
+    """A reserved model call: its number in the turn and the output tokens it may use.
+
+    `active_left_ms` is how long the turn may go on running, where a budget over it says so.
+    """
 
     call: int
     max_output_tokens: int
+    active_left_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What a model call used, from the gateway."""
+    """What a model call used, from the gateway. `cost` is the ledger's, `None` where a price is not known."""
 
     call: int
     provider: str
@@ -400,6 +410,7 @@ class CallRecord:
     first_token_ms: int | None
     finish_reason: str | None
     retries: int
+    cost: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,12 +327,20 @@ class WorkerStore(Protocol):
         """
         ...
 
-    async def reserve(self, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
-        """Reserves on every budget over the turn, lowering the output cap if need be. Raises `BudgetSpent`."""
+    async def reserve(
+        self, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+    ) -> CallGrant:
+        """Reserves on every budget over the turn, lowering the output cap if need be. Raises `BudgetSpent`.
+
+        `active_ms` is how long the turn has run; what is new of it is charged.
+        """
         ...
 
-    async def settle(self, fence: Fence, record: CallRecord) -> None:
-        """Returns the difference and writes `model.called`. Works for a fence that is no longer current too."""
+    async def settle(self, fence: Fence, record: CallRecord) -> bool:
+        """Returns the difference and writes `model.called`; whether the agent is to finish now.
+
+        Works for a fence that is no longer current too.
+        """
         ...
 
     async def budget_left(self, turn_id: str) -> bool:
@@ -340,7 +348,19 @@ class WorkerStore(Protocol):
         ...
 
     async def tool_ran(self, fence: Fence) -> None:
-        """Counts one executed tool call in the ledger."""
+        """Counts one tool call in the ledger before it runs. Raises `BudgetSpent`; then nothing was counted."""
+        ...
+
+    async def tool_allowed(self, fence: Fence) -> None:
+        """Raises `BudgetSpent` where no tool call is left."""
+        ...
+
+    async def tool_answered(self, fence: Fence) -> None:
+        """Counts a tool call that the app has run."""
+        ...
+
+    async def time_over(self, fence: Fence, active_ms: int) -> bool:
+        """Charges the running time; whether a budget has come to its end with it, which is announced then."""
         ...
 
     async def ask_step(self, session_id: str, step: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:

@@ -27,6 +27,7 @@ from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Fence, NewStep, Turn
 from turnkeeper.turns.pausing import Pause, hash_of
 from turnkeeper.turns.permissions import permission_for
+from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.remembered import Remembered
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.tool_news import ToolNews
@@ -50,7 +51,10 @@ class OpenCall:
 
 
 class ToolSteps:
-    """The tool calls of one turn. `resumed` is the pause that the turn comes back from."""
+    """The tool calls of one turn. `resumed` is the pause that the turn comes back from.
+
+    `on_spent` hears that a budget for tool calls is reached.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class ToolSteps:
         fence: Callable[[], Fence],
         *,
         pauses: Pauses,
+        on_spent: Callable[[], None],
         resumed: Pause | None = None,
     ) -> None:
         self._bench = bench
@@ -73,6 +78,7 @@ class ToolSteps:
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
         self._runs = ToolRuns(bench, turn, fence)
         self._pauses = pauses
+        self._on_spent = on_spent
         self._remembered = Remembered(bench.store, turn)
         self._resumed = resumed
         self._open = None if resumed is None else OpenCall(resumed.call, bench.clock.monotonic_ms())
@@ -142,10 +148,19 @@ class ToolSteps:
             return await self._go_on(await self._outcome())
         if not ruling.allowed:
             return _denied(ruling)
-        if call.kind == "client":
-            await self._pauses.ask_app(call)
-            return await self._go_on(await self._outcome())
-        return await self._returned(call, await self._runs.run(call.name, self._arguments(call)))
+        return await self._allowed(call)
+
+    async def _allowed(self, call: PendingCall) -> ToolOutput:
+        try:
+            if call.kind == "client":
+                await self._bench.store.tool_allowed(self._fence())
+            else:
+                return await self._returned(call, await self._runs.run(call.name, self._arguments(call)))
+        except BudgetSpent as spent:
+            self._on_spent()
+            return await self._returned(call, ToolOutput("canceled", f"not run: {spent.message}", False, 0))
+        await self._pauses.ask_app(call)
+        return await self._go_on(await self._outcome())
 
     async def _outcome(self) -> Pause:
         # Where the turn ends while it waits, the store closes the call.
@@ -158,7 +173,7 @@ class ToolSteps:
     async def _go_on(self, pause: Pause) -> ToolOutput:
         call, approval = pause.call, pause.approval
         if approval is None:
-            await self._bench.store.tool_ran(self._fence())
+            await self._bench.store.tool_answered(self._fence())
             return await self._returned(call, self._answered(pause))
         if approval.status != "approved":
             return await self._denied_here(call, "approval", _refusal(approval), [])
