@@ -34,6 +34,8 @@ _TEXTS: Final[Mapping[int, str]] = {
 }
 _STREAM: Final[Document] = {"text/event-stream": {"schema": {"type": "string"}}}
 _REFUSALS: Final = (400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503)
+_EDGE_REFUSALS: Final = (400, 422, 500)
+"""What the edge of the application answers before anybody looks for a key."""
 
 
 def _value(name: str, schema: Document, description: str, *, place: str = "query") -> Document:
@@ -41,6 +43,11 @@ def _value(name: str, schema: Document, description: str, *, place: str = "query
 
 
 _ID_PATTERN = "^{}_[0-9A-HJKMNP-TV-Z]{{26}}$"
+_REQUEST_ID: Final[Document] = {
+    "required": True,
+    "schema": {"type": "string", "pattern": _ID_PATTERN.format("req")},
+    "description": "Name it when you ask an operator about the request.",
+}
 _VALUES: Final[Mapping[str, Document]] = {
     "limit": _value("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "Length of the page."),
     "after": _value("after", {"type": "string", "maxLength": 512}, "The `next_cursor` of the page before."),
@@ -96,9 +103,7 @@ def answers(by_status: Mapping[int, str | None], *, protected: bool = True) -> d
     described: dict[int | str, Document] = {
         status: {"description": _TEXTS[status], **_content(name)} for status, name in by_status.items()
     }
-    if not protected:
-        return described
-    for status in _REFUSALS:
+    for status in _REFUSALS if protected else _EDGE_REFUSALS:
         described.setdefault(status, _problem(status))
     return described
 
@@ -123,6 +128,7 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION
         _secure(document)
+        _name_requests(document)
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -135,6 +141,14 @@ def _secure(document: Document) -> None:
                 operation["responses"]["422"] = _problem(422)
             if path.startswith("/v1/"):
                 operation["security"] = [{"key": []}]
+
+
+def _name_requests(document: Document) -> None:
+    """Every answer has its request's id, whoever gives it."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for response in operation["responses"].values():
+                response.setdefault("headers", {})["Request-Id"] = _REQUEST_ID
 
 
 def _content(name: str | None) -> Document:
