@@ -12,7 +12,9 @@ from uuid import UUID
 from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.errors import TurnkeeperError
 
-Prefix = Literal["agt", "ses", "trn", "evt", "msg", "tcl", "key", "sbx", "prj", "req", "sub", "apr", "whe", "whd"]
+Prefix = Literal[
+    "agt", "ses", "trn", "evt", "msg", "tcl", "key", "sbx", "prj", "req", "sub", "apr", "whe", "whd", "bud"
+]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUE = {character: value for value, character in enumerate(_ALPHABET)}
@@ -64,6 +66,11 @@ class RandomIds:
 def is_id(text: str, prefix: Prefix) -> bool:
     """Whether `text` has the form of an id with this prefix, as a reader accepts it."""
     return _SHAPE.match(text) is not None and text.startswith(prefix + "_")
+
+
+def is_any_id(text: str) -> bool:
+    """Whether `text` has the form of an id, whatever its prefix."""
+    return _SHAPE.match(text) is not None
 
 
 def uuid_of(identifier: str) -> str:

@@ -191,7 +191,7 @@ async def test_the_database_itself_refuses_a_second_terminal_event(rig: Rig) -> 
         "UPDATE turns SET front_of = session_id, owner = 'x' WHERE status = 'queued'",
         "UPDATE turns SET status = 'completed' WHERE status = 'running'",
         "UPDATE turns SET owner = NULL WHERE status = 'running'",
-        "UPDATE turns SET status = 'paused' WHERE status = 'running'",
+        "UPDATE turns SET status = 'parked' WHERE status = 'running'",
         "UPDATE turns SET seq = 1 WHERE status = 'queued'",
     ],
 )

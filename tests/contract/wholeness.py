@@ -61,9 +61,9 @@ UNWHOLE: Final = {
         " AND e.sequence > (SELECT sequence FROM events x WHERE x.id = t.terminal_event_id)"
     ),
     "a session charged otherwise than its calls": (
-        "SELECT id FROM sessions s WHERE taken_total_tokens <> (SELECT COALESCE(SUM(CASE state WHEN 'reserved'"
-        " THEN reserved_input_tokens + reserved_output_tokens ELSE input_tokens + output_tokens END), 0)"
-        " FROM model_calls m WHERE m.session_id = s.id)"
+        "SELECT id FROM budgets b WHERE scope = 'session' AND used_total_tokens + reserved_total_tokens <>"
+        " (SELECT COALESCE(SUM(CASE state WHEN 'reserved' THEN reserved_input_tokens + reserved_output_tokens"
+        " ELSE input_tokens + output_tokens END), 0) FROM model_calls m WHERE m.session_id = b.scope_id)"
     ),
     "turns that did not run in their order": (
         "SELECT one.id FROM turns one JOIN turns other ON other.session_id = one.session_id AND other.seq > one.seq"

@@ -148,6 +148,7 @@ async def opened(
         cursor_secret=b"c" * 32,
         readiness=readiness,
         webhooks=store.webhooks(),
+        access=store.access(),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),

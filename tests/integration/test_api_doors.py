@@ -48,11 +48,11 @@ def test_a_revoked_key_is_refused(tmp_path: Path) -> None:
     serve(tmp_path, work)
 
 
-def test_a_browser_with_a_stream_token_learns_that_there_are_none_yet(tmp_path: Path) -> None:
+def test_a_browser_with_a_made_up_stream_token_is_refused(tmp_path: Path) -> None:
     async def work(api: Api) -> None:
         del api.client.headers["Authorization"]
         path = "/v1/sessions/ses_01KBC3Y5M8Q2V7R9T4W6X1Z0AB/events/stream?stream_token=x"
-        assert (await api.refused("GET", path))["code"] == "not_supported_yet"
+        assert (await api.refused("GET", path))["code"] == "key_invalid"
 
     serve(tmp_path, work)
 

@@ -170,7 +170,6 @@ def test_the_header_wins_over_the_query_and_without_both_a_stream_begins_at_the_
         ("after=0", "x", "cursor_invalid"),
         ("types=Nope", None, "invalid_field"),
         ("deltas=maybe", None, "invalid_field"),
-        ("stream_token=x", None, "not_supported_yet"),
         ("limit=5", None, "unknown_field"),
     ],
 )

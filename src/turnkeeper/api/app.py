@@ -14,8 +14,20 @@ from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.edge import RequestEdge
 from turnkeeper.api.openapi import openapi_document
 from turnkeeper.api.problems import RequestRefused, not_found, problem_response
-from turnkeeper.api.routes import agents, approvals, events, health, sessions, turns, webhooks
+from turnkeeper.api.routes import (
+    agents,
+    api_keys,
+    approvals,
+    events,
+    health,
+    sessions,
+    snapshots,
+    turn_posts,
+    turns,
+    webhooks,
+)
 from turnkeeper.api.routes.unbuilt import fallback_router
+from turnkeeper.api.scopes import require_scopes
 from turnkeeper.errors import TurnkeeperError
 
 
@@ -25,7 +37,9 @@ def build_api(deps: ApiDeps) -> FastAPI:
         title="Turnkeeper", docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False
     )
     app.state.deps = deps
-    routers = (agents.router, sessions.router, turns.router, approvals.router, events.router, webhooks.router)
+    built = (agents, sessions, turns, approvals, events, webhooks, api_keys, snapshots, turn_posts)
+    routers = tuple(module.router for module in built)
+    require_scopes(routers)
     for router in (health.router, *routers, fallback_router(routers)):
         app.include_router(router)
     app.add_middleware(RequestEdge, ids=deps.ids)

@@ -7,18 +7,22 @@ from typing import Annotated, Protocol, cast
 
 from fastapi import Depends, Request
 
+from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.stream_registry import StreamRegistry
-from turnkeeper.clock import Clock
+from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.webhooks.addresses import Network
 from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
+from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
+from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.snapshots import SnapshotReads
 from turnkeeper.turns.wakeups import Watch
 
 
-class ApiStore(TurnReads, TurnCommands, ApprovalStore, Protocol):
+class ApiStore(TurnReads, SnapshotReads, TurnCommands, TurnPosts, ApprovalStore, Protocol):
     """What the API reads and changes."""
 
 
@@ -70,11 +74,13 @@ class ApiDeps:
     cursor_secret: bytes = field(repr=False)
     readiness: Callable[[], Awaitable[Readiness]]
     webhooks: WebhookStore
+    access: AccessStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None
     settings: ApiSettings = ApiSettings()
     streams: StreamRegistry = field(default_factory=StreamRegistry)
+    rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     questions: GuardianQuestions | None = None
 
 

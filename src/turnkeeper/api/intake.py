@@ -73,7 +73,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     tools, client_tools = parse_tools(fields, deps.tool_names)
     permissions = parse_permissions(fields)
     limits = _limits(fields.object("limits"))
-    metadata_json = _metadata(fields, body, deps.settings)
+    metadata_json = parse_metadata(fields, body, deps.settings)
     fields.finish()
     return NewAgent(
         name, model, instructions, tools, limits, metadata_json, permissions=permissions, client_tools=client_tools
@@ -86,8 +86,8 @@ def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
     fields.close({"agent_id", "title", "budget", "metadata"}, SESSION_FIELDS)
     agent_id = fields.required_text("agent_id", max_characters=MAX_NAME_CHARACTERS)
     title = fields.text("title", max_characters=MAX_NAME_CHARACTERS)
-    budget = _budget(fields.object("budget"))
-    metadata_json = _metadata(fields, body, settings)
+    budget = parse_budget(fields.object("budget"))
+    metadata_json = parse_metadata(fields, body, settings)
     if agent_id and not is_id(agent_id, "agt"):
         fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
     fields.finish()
@@ -99,8 +99,8 @@ def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:
     fields = Fields(body.members)
     fields.close(_TURN_NAMES, TURN_FIELDS)
     input_text = _input_text(fields, body.slices, settings.text_bytes)
-    metadata_json = _metadata(fields, body, settings)
-    budget = _budget(fields.object("budget"))
+    metadata_json = parse_metadata(fields, body, settings)
+    budget = parse_budget(fields.object("budget"))
     repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
     attempts = fields.integer("max_attempts", low=1, high=MAX_ATTEMPTS)
     on_busy = cast("OnBusy", fields.choice("on_busy", ("enqueue", "reject", "interrupt"), "enqueue"))
@@ -182,7 +182,8 @@ def _limits(fields: Fields | None) -> AgentLimits:
     )
 
 
-def _budget(fields: Fields | None) -> Budget | None:
+def parse_budget(fields: Fields | None) -> Budget | None:
+    """The limits of a budget; what is wrong with them is noted."""
     if fields is None:
         return None
     fields.close(_BUDGET_NAMES, BUDGET_FIELDS)
@@ -190,7 +191,8 @@ def _budget(fields: Fields | None) -> Budget | None:
     return Budget(max_model_calls=calls, max_total_tokens=total, max_output_tokens=output)
 
 
-def _metadata(fields: Fields, body: JsonBody, settings: ApiSettings) -> str:
+def parse_metadata(fields: Fields, body: JsonBody, settings: ApiSettings) -> str:
+    """The metadata as it came; what is wrong with it is noted."""
     return fields.raw_object("metadata", body.slices, max_bytes=settings.metadata_bytes) or "{}"
 
 

@@ -9,17 +9,21 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from turnkeeper.api.filters import SESSION_VIEWS
+from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
+from turnkeeper.api.openapi_streams import STREAM_COMPONENTS
 from turnkeeper.api.openapi_webhooks import WEBHOOK_COMPONENTS
 from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
 from turnkeeper.events.envelope import API_VERSION
 from turnkeeper.turns.approvals import APPROVAL_STATUSES
+from turnkeeper.turns.model import StopReason, TurnStatus
 
 Document = dict[str, Any]
 
 LIST_QUERY: Final = ("limit", "after", "order")
 EVENT_QUERY: Final = ("events_limit", "events_after", "types")
-STREAM_QUERY: Final = ("stream_after", "types", "deltas", "Last-Event-ID")
+STREAM_QUERY: Final = ("stream_after", "types", "deltas", "stream_token", "Last-Event-ID")
 
 _TEXTS: Final[Mapping[int, str]] = {
     200: "As asked.",
@@ -28,7 +32,10 @@ _TEXTS: Final[Mapping[int, str]] = {
     204: "The stream is finished; there is nothing more to come.",
     503: "Not ready.",
 }
-_REFUSALS: Final = (400, 401, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503)
+_STREAM: Final[Document] = {"text/event-stream": {"schema": {"type": "string"}}}
+_REFUSALS: Final = (400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503)
+_EDGE_REFUSALS: Final = (400, 422, 500)
+"""What the edge of the application answers before anybody looks for a key."""
 
 
 def _value(name: str, schema: Document, description: str, *, place: str = "query") -> Document:
@@ -36,6 +43,11 @@ def _value(name: str, schema: Document, description: str, *, place: str = "query
 
 
 _ID_PATTERN = "^{}_[0-9A-HJKMNP-TV-Z]{{26}}$"
+_REQUEST_ID: Final[Document] = {
+    "required": True,
+    "schema": {"type": "string", "pattern": _ID_PATTERN.format("req")},
+    "description": "Name it when you ask an operator about the request.",
+}
 _VALUES: Final[Mapping[str, Document]] = {
     "limit": _value("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "Length of the page."),
     "after": _value("after", {"type": "string", "maxLength": 512}, "The `next_cursor` of the page before."),
@@ -44,6 +56,13 @@ _VALUES: Final[Mapping[str, Document]] = {
     "session_id": _value(
         "session_id", {"type": "string", "pattern": _ID_PATTERN.format("ses")}, "Only of this session."
     ),
+    "session_status": _value("status", {"enum": list(SESSION_VIEWS)}, "Only sessions that are so."),
+    "turn_status": _value("status", {"enum": [status.value for status in TurnStatus]}, "Only turns that are so."),
+    "stop_reason": _value(
+        "stop_reason", {"enum": [reason.value for reason in StopReason]}, "Only turns that ended so."
+    ),
+    "created_after": _value("created_after", {"type": "string", "format": "date-time"}, "Only what was made later."),
+    "created_before": _value("created_before", {"type": "string", "format": "date-time"}, "Only what was made before."),
     "approval_status": _value("status", {"enum": list(APPROVAL_STATUSES)}, "Only with this status."),
     "turn_id": _value("turn_id", {"type": "string", "pattern": _ID_PATTERN.format("trn")}, "Only of this turn."),
     "wait_ms": _value(
@@ -62,6 +81,10 @@ _VALUES: Final[Mapping[str, Document]] = {
     "deltas": _value(
         "deltas", {"enum": ["true", "false"]}, "Whether unfinished text is wanted, where it may be shown."
     ),
+    "stream_token": _value(
+        "stream_token", {"type": "string", "maxLength": 256}, "In place of the Authorization header."
+    ),
+    "stream": _value("stream", {"enum": ["true", "false"]}, "Answer with the stream of the turn."),
     "delivery_status": _value(
         "status", {"enum": ["pending", "delivered", "dead", "canceled"]}, "Only deliveries that stand so."
     ),
@@ -80,9 +103,7 @@ def answers(by_status: Mapping[int, str | None], *, protected: bool = True) -> d
     described: dict[int | str, Document] = {
         status: {"description": _TEXTS[status], **_content(name)} for status, name in by_status.items()
     }
-    if not protected:
-        return described
-    for status in _REFUSALS:
+    for status in _REFUSALS if protected else _EDGE_REFUSALS:
         described.setdefault(status, _problem(status))
     return described
 
@@ -103,10 +124,11 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
     if app.openapi_schema is None or "Problem" not in app.openapi_schema.get("components", {}).get("schemas", {}):
         document = generate()
         components = document.setdefault("components", {})
-        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS}
+        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS, **STREAM_COMPONENTS, **KEY_COMPONENTS}
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION
         _secure(document)
+        _name_requests(document)
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -121,11 +143,21 @@ def _secure(document: Document) -> None:
                 operation["security"] = [{"key": []}]
 
 
+def _name_requests(document: Document) -> None:
+    """Every answer has its request's id, whoever gives it."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for response in operation["responses"].values():
+                response.setdefault("headers", {})["Request-Id"] = _REQUEST_ID
+
+
 def _content(name: str | None) -> Document:
     if name is None:
         return {}
     if name == "stream":
-        return {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+        return {"content": _STREAM}
+    if name == "Turn or stream":
+        return {"content": {**_content("Turn")["content"], **_STREAM}}
     return {"content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}}
 
 

@@ -68,6 +68,32 @@ _TOKENS: Final[Schema] = {
     for name in ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 }
 
+_TURN_MEMBERS: Final[Schema] = {
+    "input": {
+        "anyOf": [
+            _TEXT,
+            {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": 100,
+                "items": {
+                    "anyOf": [
+                        closed_object(("type", "text"), {"type": {"const": "text"}, "text": _TEXT}),
+                        closed_object(("type", "value"), {"type": {"const": "json"}, "value": {}}),
+                    ]
+                },
+            },
+        ]
+    },
+    "output_schema": {"description": "A JSON Schema of draft 2020-12, at most 64 KiB, local references only."},
+    "metadata": _METADATA,
+    "budget": {"$ref": "#/components/schemas/Budget"},
+    "max_repair_attempts": whole_number(0, 10),
+    "max_attempts": whole_number(1, 10),
+    "on_busy": {"enum": ["enqueue", "reject", "interrupt"]},
+    "start_by": _TIME,
+}
+
 _REQUESTS: Final[Schema] = {
     "Budget": closed_object((), _LIMITS),
     "NewAgent": closed_object(
@@ -112,34 +138,11 @@ _REQUESTS: Final[Schema] = {
         },
     ),
     "CloseSession": closed_object((), {"mode": {"enum": ["drain", "cancel"], "default": "drain"}}),
-    "NewTurn": closed_object(
-        ("input",),
-        {
-            "input": {
-                "anyOf": [
-                    _TEXT,
-                    {
-                        "type": "array",
-                        "minItems": 1,
-                        "maxItems": 100,
-                        "items": {
-                            "anyOf": [
-                                closed_object(("type", "text"), {"type": {"const": "text"}, "text": _TEXT}),
-                                closed_object(("type", "value"), {"type": {"const": "json"}, "value": {}}),
-                            ]
-                        },
-                    },
-                ]
-            },
-            "output_schema": {"description": "A JSON Schema of draft 2020-12, at most 64 KiB, local references only."},
-            "metadata": _METADATA,
-            "budget": {"$ref": "#/components/schemas/Budget"},
-            "max_repair_attempts": whole_number(0, 10),
-            "max_attempts": whole_number(1, 10),
-            "on_busy": {"enum": ["enqueue", "reject", "interrupt"]},
-            "start_by": _TIME,
-        },
+    "NewTurn": closed_object(("input",), _TURN_MEMBERS),
+    "NewLoneTurn": closed_object(
+        ("agent_id", "input"), {"agent_id": id_schema("agt"), "title": _TITLE, **_TURN_MEMBERS}
     ),
+    "RetryTurn": closed_object((), {"metadata": _METADATA, "budget": {"$ref": "#/components/schemas/Budget"}}),
     "CancelTurn": closed_object(
         (), {"mode": {"enum": ["graceful", "immediate"], "default": "graceful"}, "reason": {**_TITLE, "maxLength": 500}}
     ),
@@ -241,7 +244,7 @@ _ANSWERS: Final[Schema] = {
                 )
             ),
             "parent_turn_id": _NULL,
-            "retry_of": _NULL,
+            "retry_of": nullable(id_schema("trn")),
             "cancel_requested_at": nullable(_TIME),
             "created_at": _TIME,
             "started_at": nullable(_TIME),

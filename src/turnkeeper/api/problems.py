@@ -4,6 +4,7 @@ Answers for the one place where a code meets an HTTP status. Must never show wha
 to the log under the request id.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
@@ -53,12 +54,19 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "The API key is missing or not valid",
         "Send `Authorization: Bearer <secret>`; `turnkeeper keys create --name NAME` makes a key and prints it.",
     ),
+    "key_expired": ProblemKind(
+        401, "The API key has expired", "Use another key, or have this one's `expires_at` moved."
+    ),
+    "scope_missing": ProblemKind(403, "The API key lacks a scope", "Use a key that has the scope."),
+    "agent_not_allowed": ProblemKind(403, "The API key is not for this agent", "Use a key that names the agent."),
     "approver_not_asked": ProblemKind(
         403, "The Guardian takes no such answer from you", "Answer with the Guardian's own approvals, as who it asks."
     ),
     "not_found": ProblemKind(404, "Not found", "Check the id and the path."),
+    "session_deleted": ProblemKind(410, "The session was deleted", "Open another session with POST /v1/sessions."),
     "method_not_allowed": ProblemKind(405, "Method not allowed", "Use a method that the Allow header lists."),
     "request_timeout": ProblemKind(408, "The body did not arrive in time", "Send the request again."),
+    "turn_not_terminal": ProblemKind(409, "The turn has not ended", "Wait for its end, or cancel it."),
     "session_busy": ProblemKind(
         409, "The session has an open turn", "Post the turn again when that one has ended, or with on_busy enqueue."
     ),
@@ -93,6 +101,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too_many_endpoints": ProblemKind(409, "Too many webhook endpoints", "Delete an endpoint that is not used."),
     "too_many_secrets": ProblemKind(409, "Too many secrets in their overlap", "Rotate with `overlap_hours` 0."),
     "delivery_pending": ProblemKind(409, "The delivery is still being tried", "Wait for its end."),
+    "rate_limited": ProblemKind(429, "A limit of the API key is reached", "Wait for the time in Retry-After."),
     "queue_full": ProblemKind(429, "The queue is full", "Wait for a turn to end."),
     "too_many_streams": ProblemKind(429, "Too many streams", "Close a stream before you open another."),
     "internal_error": ProblemKind(
@@ -184,7 +193,7 @@ def _document(error: TurnkeeperError, code: str, kind: ProblemKind, request_id: 
         "code": code,
         "param": param,
         "request_id": request_id,
-        "retry_after_ms": RETRY_AFTER_MS if kind.status in {429, 503} else None,
+        "retry_after_ms": _retry_after_ms(error) if kind.status in {429, 503} else None,
         "errors": [{"pointer": issue.pointer, "code": issue.code, "detail": issue.message} for issue in issues],
         "hint": error.hint or kind.hint,
     }
@@ -193,10 +202,19 @@ def _document(error: TurnkeeperError, code: str, kind: ProblemKind, request_id: 
     return members | {name: value for name, value in error.detail.items() if name not in _OWN_MEMBERS}
 
 
+def _retry_after_ms(error: TurnkeeperError) -> int:
+    known = error.detail.get("retry_after_ms")
+    return known if isinstance(known, int) else RETRY_AFTER_MS
+
+
 def _headers(error: TurnkeeperError, code: str, kind: ProblemKind) -> dict[str, str]:
     headers = dict(error.headers) if isinstance(error, RequestRefused) else {}
     if kind.status in {429, 503} or code == "idempotency_in_progress":
-        headers["Retry-After"] = str(RETRY_AFTER_MS // 1000)
+        headers["Retry-After"] = str(math.ceil(_retry_after_ms(error) / 1000))
+    if kind.status == 429 and "limit" in error.detail:
+        headers["RateLimit-Limit"] = str(error.detail["limit"])
+        headers["RateLimit-Remaining"] = "0"
+        headers["RateLimit-Reset"] = headers["Retry-After"]
     if kind.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return headers

@@ -58,9 +58,9 @@ class StreamRegistry:
             self._waits.discard(watch)
 
     @contextmanager
-    def admit(self, key_id: str) -> Generator[None]:
-        """Counts one stream of the key while it is open. Raises `TooManyStreams`."""
-        self._check(key_id)
+    def admit(self, key_id: str, *, key_limit: int | None = None) -> Generator[None]:
+        """Counts one stream of the key while it is open; `key_limit` is the key's own. Raises `TooManyStreams`."""
+        self._check(key_id, min(self._max_per_key, self._max_per_key if key_limit is None else key_limit))
         self._open[key_id] += 1
         try:
             yield
@@ -69,9 +69,9 @@ class StreamRegistry:
             if not self._open[key_id]:
                 del self._open[key_id]
 
-    def _check(self, key_id: str) -> None:
-        if self._open[key_id] >= self._max_per_key:
-            limit = self._max_per_key
+    def _check(self, key_id: str, key_limit: int) -> None:
+        if self._open[key_id] >= key_limit:
+            limit = key_limit
         elif self._open.total() >= self._max_streams:
             limit = self._max_streams
         else:

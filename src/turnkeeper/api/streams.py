@@ -7,6 +7,7 @@ cancel anything when a connection is lost.
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -46,10 +47,16 @@ class StreamPlan:
 
 
 class EventStreamResponse(Response):
-    """The answer that is a stream. Raises `TooManyStreams` before anything is sent."""
+    """The answer that is a stream. Raises `TooManyStreams` before anything is sent, unless it was given a place."""
 
     def __init__(
-        self, deps: ApiDeps, caller: ApiKey, plan: StreamPlan, *, slow_reader_ms: int = SLOW_READER_MS
+        self,
+        deps: ApiDeps,
+        caller: ApiKey,
+        plan: StreamPlan,
+        *,
+        slow_reader_ms: int = SLOW_READER_MS,
+        place: ExitStack | None = None,
     ) -> None:
         super().__init__(
             status_code=200,
@@ -62,12 +69,13 @@ class EventStreamResponse(Response):
         self._caller = caller
         self._plan = plan
         self._slow_reader_ms = slow_reader_ms
+        self._place = place
         self._buffer = FrameBuffer()
         self._position = plan.after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends until the stream ends, the reader is gone or too slow, or the server stops."""
-        with self._deps.streams.admit(self._caller.id):
+        with self._admitted():
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async with _Tasks() as tasks:
                 feeding = tasks.start(self._feed())
@@ -78,6 +86,11 @@ class EventStreamResponse(Response):
                     await asyncio.wait(
                         {writing, gone}, timeout=CLOSE_GRACE_MS / 1000, return_when=asyncio.FIRST_COMPLETED
                     )
+
+    def _admitted(self) -> AbstractContextManager[object]:
+        if self._place is not None:
+            return self._place
+        return self._deps.streams.admit(self._caller.id, key_limit=self._caller.limits.streams)
 
     async def _write(self, send: Send) -> None:
         while (frame := await self._buffer.get(timeout_ms=self._deps.settings.sse_heartbeat_ms)) is not None:

@@ -33,12 +33,9 @@ TURN_FIELDS: Final[UnbuiltFields] = {
 BUDGET_FIELDS: Final[UnbuiltFields] = {"max_cost": (), "max_tool_calls": (), "max_active_ms": ()}
 
 _METADATA_FILTER: Final = re.compile(r"metadata\[.{0,200}\]\Z", re.DOTALL)
-_TIME_FILTERS: Final = ("created_after", "created_before")
 AGENT_QUERY: Final[tuple[str, ...]] = ()
-SESSION_QUERY: Final = ("status", *_TIME_FILTERS)
-TURN_QUERY: Final = ("status", "stop_reason", *_TIME_FILTERS)
-POST_TURN_QUERY: Final = ("stream",)
-STREAM_QUERY: Final = ("stream_token",)
+SESSION_QUERY: Final[tuple[str, ...]] = ()
+TURN_QUERY: Final[tuple[str, ...]] = ()
 
 ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("GET", "/v1/agents/{}/versions"),
@@ -47,22 +44,17 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("POST", "/v1/agents/{}/archive"),
     ("PATCH", "/v1/sessions/{}"),
     ("DELETE", "/v1/sessions/{}"),
-    ("GET", "/v1/sessions/{}/snapshot"),
     ("POST", "/v1/sessions/{}/fork"),
     ("POST", "/v1/sessions/{}/workspace_snapshots"),
-    ("POST", "/v1/sessions/{}/stream_tokens"),
-    ("POST", "/v1/turns"),
     ("POST", "/v1/turns/{}/pause"),
     ("POST", "/v1/turns/{}/resume"),
     ("POST", "/v1/turns/{}/messages"),
-    ("POST", "/v1/turns/{}/retry"),
     ("GET", "/v1/turns/{}/usage"),
     ("GET", "/v1/turns/{}/artifacts"),
     ("GET", "/v1/events"),
 )
 RESOURCES: Final = (
     "admin",
-    "api_keys",
     "artifacts",
     "budgets",
     "connections",

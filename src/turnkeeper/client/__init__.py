@@ -1,7 +1,9 @@
-"""The Observed Agent library: any Python agent under any ACS 0.1.0 Guardian (ACS 4 to 6.5, 7, 9, 10).
+"""Two libraries: the Observed Agent and the turn API.
 
-This package is the public door of the client. It needs `turnkeeper.acs` and httpx and nothing of the server. What a
-decision means is decided in pure modules (`posture`, `verdicts`, `recovery`); the rest carries it out.
+The first puts any Python agent under any ACS 0.1.0 Guardian (ACS 4 to 6.5, 7, 9, 10). The second (`Turnkeeper`,
+`AsyncTurnkeeper`) posts turns to a server and follows them (contract 2 and 9 to 13). This package is the public door of
+both. It needs `turnkeeper.acs` and httpx and nothing of the server. What a decision means is decided in pure modules
+(`posture`, `verdicts`, `recovery`); the rest carries it out.
 """
 
 from turnkeeper.client.audit import AuditRecord, AuditSink, JsonLinesAudit, log_audit
@@ -32,22 +34,72 @@ from turnkeeper.client.steps import Digest, Retrieved, Step
 from turnkeeper.client.terms import FileTerms, MemoryTerms, SavedTerms, TermsStore
 from turnkeeper.client.timing import SystemTime, Time
 from turnkeeper.client.transports import HttpTransport, InProcessTransport, Transport
+from turnkeeper.client.turn_api.documents import AnswerUnreadable, Document
+from turnkeeper.client.turn_api.following import StreamBroken
+from turnkeeper.client.turn_api.handles import AsyncSession, AsyncTurn
+from turnkeeper.client.turn_api.handles_blocking import Session, Turn
+from turnkeeper.client.turn_api.problems import (
+    ApiProblem,
+    Conflict,
+    Gone,
+    KeyRefused,
+    NotFound,
+    NotPermitted,
+    RequestInvalid,
+    ServerFailed,
+    ServerUnreachable,
+    TooMany,
+    WaitTimedOut,
+)
+from turnkeeper.client.turn_api.received import WebhookRejected, verify_webhook
+from turnkeeper.client.turn_api.retries import Retries
+from turnkeeper.client.turn_api.server import AsyncTurnkeeper
+from turnkeeper.client.turn_api.server_blocking import Turnkeeper
+from turnkeeper.client.turn_api.streams import AsyncEventStream
+from turnkeeper.client.turn_api.streams_blocking import EventStream
+from turnkeeper.client.turn_api.views import (
+    Agent,
+    Approval,
+    ApprovalRule,
+    Budget,
+    Event,
+    Pause,
+    Submission,
+    Usage,
+    WebhookDelivery,
+    WebhookEndpoint,
+)
 from turnkeeper.client.turns import GuardedTurn, ToolCall
 from turnkeeper.client.verdicts import Abilities
 
 __all__ = [
     "Abilities",
+    "Agent",
     "Allowed",
+    "AnswerUnreadable",
+    "ApiProblem",
+    "Approval",
+    "ApprovalRule",
+    "AsyncEventStream",
+    "AsyncSession",
+    "AsyncTurn",
+    "AsyncTurnkeeper",
     "AuditFailed",
     "AuditRecord",
     "AuditSink",
+    "Budget",
     "ClientError",
     "ClientSettings",
+    "Conflict",
     "Denied",
     "Digest",
+    "Document",
+    "Event",
+    "EventStream",
     "Failure",
     "FailureKind",
     "FileTerms",
+    "Gone",
     "GuardedSession",
     "GuardedTurn",
     "GuardianClient",
@@ -56,13 +108,22 @@ __all__ = [
     "Identity",
     "InProcessTransport",
     "JsonLinesAudit",
+    "KeyRefused",
     "MemoryTerms",
+    "NotFound",
+    "NotPermitted",
     "Outcome",
+    "Pause",
     "Pending",
     "PostureRules",
+    "RequestInvalid",
+    "Retries",
     "Retrieved",
     "SavedTerms",
     "ScopeOver",
+    "ServerFailed",
+    "ServerUnreachable",
+    "Session",
     "SessionDenied",
     "SessionNotStarted",
     "SessionRefused",
@@ -74,6 +135,8 @@ __all__ = [
     "StepDenied",
     "StepInvalid",
     "StepPending",
+    "StreamBroken",
+    "Submission",
     "SyncGuardianClient",
     "SyncSession",
     "SyncToolCall",
@@ -82,9 +145,18 @@ __all__ = [
     "TermsStore",
     "Time",
     "Timing",
+    "TooMany",
     "ToolCall",
     "Transport",
     "TransportFailed",
+    "Turn",
     "TurnDenied",
+    "Turnkeeper",
+    "Usage",
+    "WaitTimedOut",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookRejected",
     "log_audit",
+    "verify_webhook",
 ]

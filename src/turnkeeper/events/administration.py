@@ -1,4 +1,4 @@
-"""Events outside of every session (contract 10.4): what happened to webhook endpoints and deliveries.
+"""Events outside of every session (contract 10.4): what happened to keys, webhooks, and sessions that are gone.
 
 Pure. They have no sequence and come from the platform.
 """
@@ -11,7 +11,14 @@ import orjson
 from turnkeeper.clock import render_time
 from turnkeeper.events.envelope import NewEvent
 
-ADMINISTRATION_TYPES: Final = ("webhook_endpoint.disabled", "webhook_endpoint.test", "webhook_delivery.dead")
+KEY_TYPES: Final = ("api_key.created", "api_key.rotated", "api_key.revoked")
+ADMINISTRATION_TYPES: Final = (
+    "webhook_endpoint.disabled",
+    "webhook_endpoint.test",
+    "webhook_delivery.dead",
+    "session.deleted",
+    *KEY_TYPES,
+)
 
 
 def webhook_endpoint_disabled(
@@ -41,6 +48,17 @@ def webhook_delivery_dead(
             "last_status": last_status,
         },
     )
+
+
+def api_key_changed(event_type: str, *, key_id: str, actor_id: str | None) -> NewEvent:
+    """A key was made, got another secret, or was revoked; by another key, or by an operator at the command line."""
+    actor = {"type": "system" if actor_id is None else "api_key", "id": actor_id}
+    return _event(event_type, {"api_key_id": key_id, "actor": actor})
+
+
+def session_deleted(*, session_id: str) -> NewEvent:
+    """The content of a session was erased."""
+    return _event("session.deleted", {"session_id": session_id})
 
 
 def _event(event_type: str, data: dict[str, object]) -> NewEvent:

@@ -15,6 +15,7 @@ import orjson
 
 from turnkeeper.clock import render_time
 from turnkeeper.events.administration import ADMINISTRATION_TYPES
+from turnkeeper.events.budgets import BUDGET_TYPES
 from turnkeeper.events.envelope import EventSource, NewEvent
 from turnkeeper.events.pauses import PAUSE_TYPES
 
@@ -23,6 +24,7 @@ TERMINAL_TYPES: Final = ("turn.completed", "turn.failed", "turn.canceled")
 EVENT_TYPES: Final = (
     "session.created",
     "session.closed",
+    "session.updated",
     "turn.queued",
     "turn.starting",
     "turn.started",
@@ -41,7 +43,7 @@ EVENT_TYPES: Final = (
     "sandbox.ready",
     "sandbox.lost",
     "sandbox.released",
-    "budget.reached",
+    *BUDGET_TYPES,
     "usage.mismatch",
     "report.normalized",
     "guardian.unavailable",
@@ -68,16 +70,23 @@ def event_schema_text(event_type: str) -> bytes:
     return files("turnkeeper.events").joinpath("schemas", f"{event_type}.json").read_bytes()
 
 
-def session_created(*, session_id: str, agent_id: str, agent_version: int, metadata_json: str) -> NewEvent:
+def session_created(
+    *, session_id: str, agent_id: str, agent_version: int, metadata_json: str, ephemeral: bool = False
+) -> NewEvent:
     """A session was opened."""
     data: dict[str, object] = {
         "session_id": session_id,
         "agent_id": agent_id,
         "agent_version": agent_version,
-        "workspace": {"mode": "persistent"},
+        "workspace": {"mode": "ephemeral" if ephemeral else "persistent"},
         "metadata": orjson.Fragment(metadata_json),
     }
     return _event("session.created", data)
+
+
+def session_updated(*, session_id: str, changed: Sequence[str]) -> NewEvent:
+    """An app changed what it says about a session, or how long it is kept."""
+    return _event("session.updated", {"session_id": session_id, "changed": list(changed)})
 
 
 def session_closed(*, session_id: str, reason: str) -> NewEvent:
@@ -94,7 +103,8 @@ def turn_queued(
     blocked_by: Mapping[str, object] | None,
     on_busy: str,
     has_output_schema: bool,
-    budget: Mapping[str, int] | None,
+    retry_of: str | None = None,
+    budget: Mapping[str, object] | None,
 ) -> NewEvent:
     """A turn was accepted. `blocked_by` is what it waits for, `position` counts the turns before it."""
     data: dict[str, object] = {
@@ -107,7 +117,7 @@ def turn_queued(
         "on_busy": on_busy,
         "has_output_schema": has_output_schema,
         "budget": budget,
-        "retry_of": None,
+        "retry_of": retry_of,
     }
     return _event("turn.queued", data)
 
@@ -343,21 +353,6 @@ def sandbox_lost(
 def sandbox_released(*, turn_id: str | None, sandbox_id: str, lifetime_ms: int) -> NewEvent:
     """Every process of the sandbox is gone."""
     return _event("sandbox.released", {"sandbox_id": sandbox_id, "lifetime_ms": lifetime_ms}, turn_id=turn_id)
-
-
-def budget_reached(
-    *, turn_id: str | None, attempt: int | None, scope: str, scope_id: str, dimension: str, limit: int, used: int
-) -> NewEvent:
-    """A budget has run out; written once per budget and limit."""
-    data: dict[str, object] = {
-        "budget_id": None,
-        "scope": {"type": scope, "id": scope_id},
-        "dimension": dimension,
-        "limit": limit,
-        "used": used,
-        "resets_at": None,
-    }
-    return _event("budget.reached", data, turn_id=turn_id, attempt=attempt)
 
 
 def usage_mismatch(

@@ -90,7 +90,8 @@ def worker_tool(spec: ToolSpec, link: WorkerLink, usage: SpentUsage) -> Proposed
             return f"The arguments of {spec.name} were not a JSON object, so it was not called. Try again."
         result = await link.call_tool(spec.name, arguments)
         usage.tool_calls += result.status == "ok"
-        return result.content or (f"({result.status})" if result.status != "ok" else "")
+        told = result.content or (f"({result.status})" if result.status != "ok" else "")
+        return f"{told}\n\n[{result.notice}]" if result.notice else told
 
     return ProposedTool(spec, handle)
 

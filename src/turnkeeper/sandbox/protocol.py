@@ -86,12 +86,16 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Worker: what the agent gets for a call, after the Guardian."""
+    """Worker: what the agent gets for a call, after the Guardian.
+
+    `notice` is the platform's own word to the agent, to be told beside the content: its budget is almost used.
+    """
 
     type: ClassVar[str] = "tool_result"
     call_id: str
     status: ToolStatus
     content: str
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

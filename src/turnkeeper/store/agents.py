@@ -1,19 +1,19 @@
-"""Agents and API keys: written once, read often."""
+"""Agents: written once, read often."""
 
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, select
 
-from turnkeeper.store.pages import load_page
-from turnkeeper.store.rows import to_agent, to_json, to_key
-from turnkeeper.store.tables import agents, api_keys
+from turnkeeper.store.pages import load_page, within
+from turnkeeper.store.rows import to_agent, to_json
+from turnkeeper.store.statements import find
+from turnkeeper.store.tables import agents
 from turnkeeper.store.tx import Tx
-from turnkeeper.turns.model import PROJECT_ID, Agent, ApiKey
+from turnkeeper.turns.model import Agent, Reach
 from turnkeeper.turns.ports import NewAgent, NotFound, Page, PageRequest
 
 FIRST_VERSION: Final = 1
-MAX_KEYS: Final = 1_000
 
 
 def create_agent(tx: Tx, new: NewAgent) -> Agent:
@@ -21,7 +21,7 @@ def create_agent(tx: Tx, new: NewAgent) -> Agent:
     values: dict[str, object] = {
         "id": tx.ids.new("agt"),
         "version": FIRST_VERSION,
-        "project_id": PROJECT_ID,
+        "project_id": new.project_id,
         "name": new.name,
         "model_provider": new.model.provider,
         "model_id": new.model.id,
@@ -48,36 +48,15 @@ def agent_by_id(conn: Connection, agent_id: str) -> Agent:
     return to_agent(row)
 
 
-def list_agents(conn: Connection, page: PageRequest) -> Page[Agent]:
-    """A page of agents."""
-    return load_page(conn, select(agents), agents.c.id, page, lambda rows: [to_agent(row) for row in rows])
-
-
-def create_key(tx: Tx, *, name: str, secret_sha256: str) -> ApiKey:
-    """An API key; the secret itself never comes here."""
-    values = {"id": tx.ids.new("key"), "name": name, "secret_sha256": secret_sha256, "created_at": tx.now}
-    return to_key(tx.conn.execute(insert(api_keys).returning(api_keys), values).mappings().one())
-
-
-def active_key(conn: Connection, secret_sha256: str) -> ApiKey | None:
-    """The key with this secret, unless it was revoked."""
-    query = select(api_keys).where(api_keys.c.secret_sha256 == secret_sha256, api_keys.c.revoked_at.is_(None))
-    row = conn.execute(query).mappings().one_or_none()
-    return None if row is None else to_key(row)
-
-
-def list_keys(conn: Connection) -> tuple[ApiKey, ...]:
-    """The oldest `MAX_KEYS` keys, revoked ones included."""
-    return tuple(
-        to_key(row) for row in conn.execute(select(api_keys).order_by(api_keys.c.id).limit(MAX_KEYS)).mappings()
-    )
-
-
-def revoke_key(tx: Tx, key_id: str) -> ApiKey:
-    """The key, unusable from now on. Raises `NotFound`."""
-    unrevoked = update(api_keys).where(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
-    tx.conn.execute(unrevoked.values(revoked_at=tx.now))
-    row = tx.conn.execute(select(api_keys).where(api_keys.c.id == key_id)).mappings().one_or_none()
+def agent_of_project(conn: Connection, agent_id: str, project_id: str) -> Agent:
+    """One agent of the project. Raises `NotFound`."""
+    row = find(conn, agents, id=agent_id, project_id=project_id)
     if row is None:
-        raise NotFound(f"there is no key {key_id}")
-    return to_key(row)
+        raise NotFound(f"there is no agent {agent_id}")
+    return to_agent(row)
+
+
+def list_agents(conn: Connection, page: PageRequest, reach: Reach | None = None) -> Page[Agent]:
+    """A page of agents, of all or of those within reach."""
+    query = select(agents).where(*within(reach, agents.c.project_id, agents.c.id))
+    return load_page(conn, query, agents.c.id, page, lambda rows: [to_agent(row) for row in rows])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from turnkeeper.events.envelope import NewEvent
+from turnkeeper.store.charging import charge_rest
 from turnkeeper.store.leases import fenced_turn, require_event
 from turnkeeper.store.ledger import assume_open_calls
 from turnkeeper.store.loading import load_turn
@@ -36,6 +37,7 @@ def retry(tx: Tx, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequen
         "run_after": due,
         "front_at": due,
     }
+    charge_rest(tx, turn.id, active_ms)
     stored = write_turn(tx, fence, waiting, [*assume_open_calls(tx, turn.id, turn.attempt), *events])
     told = next(event for event in stored if event.type == row.event_type)
     insert_turn_end(tx, turn.session_id, turn.id, "error", told.id)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, RowMapping, Select, bindparam, func, or_, sel
 
 from turnkeeper.store.leases import claimed, take
 from turnkeeper.store.ledger import unpayable_front
-from turnkeeper.store.tables import IS_CLAIMABLE, queue_shares, sessions, turns
+from turnkeeper.store.tables import IS_CLAIMABLE, queue_shares, turns
 from turnkeeper.store.tx import Tx, lock_session, lock_session_if_free
 from turnkeeper.turns.model import Claim
 from turnkeeper.turns.queueing import Share, served, turn_to_serve

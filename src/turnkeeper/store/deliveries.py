@@ -87,7 +87,7 @@ def record_attempt(tx: Tx, claimed: Claimed, attempt: Attempt, outcome: Outcome)
     tx.conn.execute(insert(webhook_attempts), _attempt_row(claimed.delivery.id, attempt))
     _judge_endpoint(tx, endpoint, outcome)
     if outcome.verdict is Verdict.DEAD:
-        _tell_of_death(tx, claimed.delivery, attempt)
+        _tell_of_death(tx, endpoint, claimed.delivery, attempt)
     tx.topics.add(WEBHOOK_TOPIC)
     return True
 
@@ -167,8 +167,9 @@ def replay(tx: Tx, endpoint_id: str, wanted: Replay) -> int:
 
 def send_test(tx: Tx, endpoint_id: str) -> Delivery:
     """A test event for one endpoint, whatever types it wants. Raises `NotFound`."""
-    lock_endpoint(tx, endpoint_id)
-    event = append_project_event(tx, webhook_endpoint_test(endpoint_id=endpoint_id), but_not=endpoint_id)
+    endpoint = lock_endpoint(tx, endpoint_id)
+    told = webhook_endpoint_test(endpoint_id=endpoint_id)
+    event = append_project_event(tx, told, but_not=endpoint_id, project_id=endpoint.project_id)
     row = delivery_row(tx.ids, tx.now, endpoint_id, Owed(event.id, event.type, None, None))
     tx.conn.execute(insert(webhook_deliveries), row)
     tx.topics.add(WEBHOOK_TOPIC)
@@ -311,10 +312,10 @@ def _switch_off(tx: Tx, endpoint: Endpoint, reason: DisabledReason, since: datet
         return
     disable_endpoint(tx, endpoint, reason)
     told = webhook_endpoint_disabled(endpoint_id=endpoint.id, reason=reason, failing_since=since)
-    append_project_event(tx, told, but_not=endpoint.id)
+    append_project_event(tx, told, but_not=endpoint.id, project_id=endpoint.project_id)
 
 
-def _tell_of_death(tx: Tx, delivery: Delivery, attempt: Attempt) -> None:
+def _tell_of_death(tx: Tx, endpoint: Endpoint, delivery: Delivery, attempt: Attempt) -> None:
     # Nobody is told that news about a webhook did not arrive: two dead endpoints would tell each other for ever.
     if delivery.event_type.startswith(_ABOUT_WEBHOOKS):
         return
@@ -325,7 +326,7 @@ def _tell_of_death(tx: Tx, delivery: Delivery, attempt: Attempt) -> None:
         attempts=delivery.attempts,
         last_status=attempt.status,
     )
-    append_project_event(tx, told, but_not=delivery.endpoint_id)
+    append_project_event(tx, told, but_not=endpoint.id, project_id=endpoint.project_id)
 
 
 def _attempt_row(delivery_id: str, attempt: Attempt) -> dict[str, object]:

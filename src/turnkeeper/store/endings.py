@@ -12,13 +12,15 @@ from sqlalchemy import ColumnElement, select, update
 
 from turnkeeper.events.catalogue import turn_ended
 from turnkeeper.events.envelope import Event, NewEvent
-from turnkeeper.store.ledger import announce, assume_open_calls, shortfall_of, usage_of
+from turnkeeper.store.budgets import close_account
+from turnkeeper.store.charging import charge_rest
+from turnkeeper.store.ledger import announce_front, assume_open_calls, usage_of
 from turnkeeper.store.loading import promote
 from turnkeeper.store.pauses import close_pause
 from turnkeeper.store.rows import to_json
 from turnkeeper.store.statements import load_row
 from turnkeeper.store.steps import insert_turn_end, window_is_open
-from turnkeeper.store.tables import sessions, submissions, turns
+from turnkeeper.store.tables import submissions, turns
 from turnkeeper.store.tx import (
     QUEUE_TOPIC,
     Tx,
@@ -50,7 +52,9 @@ def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence
     refuse_terminal(before)
     attempt = turn.attempt or None
     closing = [*before, *close_pause(tx, turn, before), *assume_open_calls(tx, turn.id, attempt)]
-    closing += _budget_reached(tx, turn, ending)
+    charge_rest(tx, turn.id, ending.duration_ms)
+    if ending.happening == Happening.BUDGET_GONE_AT_FRONT:
+        closing += announce_front(tx, turn.id)
     usage = usage_of(tx.conn, turn.id, tool_calls=_tool_calls(tx, turn), sandbox_ms=ending.duration_ms)
     data = render_terminal(turn, ending, usage)
     row = transition(turn.status, Happening(ending.happening))
@@ -61,6 +65,7 @@ def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence
     _store_ending(tx, turn, ending, usage=usage, stored=stored, fence=fence)
     store_events(tx, stored)
     _publish_result(tx, turn, ending)
+    close_account(tx, turn.id)
     if ending.turn_outcome is not None:
         insert_turn_end(tx, turn.session_id, turn.id, ending.turn_outcome, stored[-1].id)
     promote(tx, turn.session_id)
@@ -137,16 +142,6 @@ def _publish_result(tx: Tx, turn: Turn, ending: Ending) -> None:
         return
     carried = (submissions.c.turn_id == turn.id, submissions.c.value_json == ending.result_json, submissions.c.valid)
     tx.conn.execute(update(submissions).where(*carried).values(published=True))
-
-
-def _budget_reached(tx: Tx, turn: Turn, ending: Ending) -> list[NewEvent]:
-    if ending.happening != Happening.BUDGET_GONE_AT_FRONT:
-        return []
-    found = shortfall_of(tx.conn, turn.id)
-    if found is None:
-        return []
-    row = load_row(tx.conn, turns, turn.id)
-    return announce(tx, row, load_row(tx.conn, sessions, turn.session_id), found)
 
 
 def _tool_calls(tx: Tx, turn: Turn) -> int:

@@ -112,11 +112,6 @@ def end(tx: Tx, fence: Fence, ending: Ending, before: Sequence[NewEvent]) -> Eve
     return finish(tx, fenced_turn(tx, fence), ending, before, fence)
 
 
-def tool_ran(tx: Tx, fence: Fence) -> None:
-    """Counts one executed tool call. Raises `StaleFence`."""
-    change_fenced(tx, fence, {"tool_calls": turns.c.tool_calls + 1})
-
-
 def fenced_turn(tx: Tx, fence: Fence) -> Turn:
     """The turn that a current fence stands for. Raises `StaleFence`."""
     change_fenced(tx, fence, {})

@@ -1,80 +1,87 @@
 """The ledger of model calls: reserved, then settled, and summed to what a turn used (contract 4 and 8).
 
-The rows of `model_calls` are the record; the counters on the session's row are their sum over the session, changed in
-the same transaction under the row's lock.
+The rows of `model_calls` are the record. The figures of every budget over a turn are changed in the same transaction,
+under the lock of the session's row and then of the budgets' own.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select
 
-from turnkeeper.events.catalogue import budget_reached, model_called
+from turnkeeper.events.catalogue import model_called
 from turnkeeper.events.envelope import NewEvent
-from turnkeeper.store.rows import to_budget, to_call
+from turnkeeper.store.budget_tables import IS_HELD, budgets
+from turnkeeper.store.budgets import accounts_over, store_accounts
+from turnkeeper.store.charging import announce, charge_active, warn
+from turnkeeper.store.prices import parse_price, price_json, price_of
+from turnkeeper.store.rows import to_call
 from turnkeeper.store.statements import add, change, find
-from turnkeeper.store.tables import agents, model_calls, sessions, turns
+from turnkeeper.store.tables import agents, model_calls, turns
 from turnkeeper.store.tx import Tx, append_events, change_fenced, lock_session, write_turn
-from turnkeeper.turns.budgets import (
-    FLOOR_OUTPUT_TOKENS,
-    Purse,
-    Shortfall,
-    Taken,
-    purses_over,
-    reservation,
-    reserve,
-    shortfall,
-)
+from turnkeeper.turns.budget_accounts import Account, charged, wraps_up
+from turnkeeper.turns.budgets import Shortfall, Taken, active_left_ms, reservation, reserve, shortfall
 from turnkeeper.turns.model import CallGrant, CallRecord, Fence, Usage
+from turnkeeper.turns.money import ZERO, Money, split_amount
 from turnkeeper.turns.ports import NotFound
+from turnkeeper.turns.prices import Price, call_cost, largest_cost
 from turnkeeper.turns.usage import believable, call_usage, model_document, sum_usage
 
 ASSUMED_FINISH: Final = "unknown"
 
-_CALLS_OF: Final = select(model_calls).where(model_calls.c.turn_id == bindparam("turn_key"))
 _HIGHEST_CALL: Final = select(func.max(model_calls.c.call)).where(model_calls.c.turn_id == bindparam("turn_key"))
 _MODEL_OF: Final = select(agents.c.model_provider, agents.c.model_id).where(agents.c.id == bindparam("agent_key"))
-_CHARGE: Final = (
-    update(sessions)
-    .where(sessions.c.id == bindparam("session_key"))
-    .values(
-        taken_model_calls=sessions.c.taken_model_calls + bindparam("calls"),
-        taken_total_tokens=sessions.c.taken_total_tokens + bindparam("total"),
-        taken_output_tokens=sessions.c.taken_output_tokens + bindparam("output"),
-    )
-)
 
 
-def reserve_call(tx: Tx, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant | Shortfall:
-    """A reserved call, or the limit that refuses it, which is then written as `budget.reached` once."""
-    session = lock_session(tx, fence.session_id)
+def reserve_call(
+    tx: Tx, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+) -> CallGrant | Shortfall:
+    """A reserved call, or the limit that refuses it, which is then written as `budget.reached` once.
+
+    `active_ms` is how long the turn has run; what is new of it is charged.
+    """
+    lock_session(tx, fence.session_id)
     change_fenced(tx, fence, {})
     turn = _turn_row(tx.conn, fence.turn_id)
-    cap = reserve(_purses(tx.conn, turn, session), input_tokens=input_tokens, max_output_tokens=max_output_tokens)
+    price = _price_of_row(tx.conn, turn, tx.now)
+    accounts = charge_active(tx, turn, active_ms)
+    purses = [account.purse for account in accounts]
+    cap = reserve(purses, input_tokens=input_tokens, max_output_tokens=max_output_tokens, price=price)
     if isinstance(cap, Shortfall):
-        append_events(tx, fence.session_id, announce(tx, turn, session, cap))
+        append_events(tx, fence.session_id, announce(tx, turn, accounts, cap))
         return cap
     call = _next_call(tx.conn, fence.turn_id)
-    add(tx.conn, model_calls, _reserved(tx, turn, call, input_tokens, cap))
-    _charge(tx, fence.session_id, reservation(input_tokens, cap))
-    return CallGrant(call, cap)
+    add(tx.conn, model_calls, _reserved(tx, turn, call, input_tokens, cap) | {"price_json": price_json(price)})
+    held = _held(input_tokens, cap, price)
+    store_accounts(tx, [charged(account, reserved=held) for account in accounts])
+    return CallGrant(call, cap, active_left_ms(purses))
 
 
-def settle_call(tx: Tx, fence: Fence, record: CallRecord) -> None:
-    """The gateway's figures in place of the reservation. A second record of the same call changes nothing.
+def settle_call(tx: Tx, fence: Fence, record: CallRecord) -> bool:
+    """The gateway's figures in place of the reservation; whether the agent is to finish now.
 
-    A late one, for a turn that has ended or moved on, is charged too; it writes no event.
+    A second record of the same call changes nothing. A late one, for a turn that has ended or moved on, is charged
+    too; it writes no event.
     """
     lock_session(tx, fence.session_id)
     row = _call_row(tx.conn, fence.turn_id, record.call)
     if row["state"] == "settled":
-        return
+        return False
+    price = parse_price(row["price_json"])
     settled = believable(record)
-    _charge(tx, fence.session_id, _taken(settled) - reservation(*_reserved_tokens(row)))
+    settled = replace(settled, cost=call_cost(settled, price))
+    turn, is_current = _turn_row(tx.conn, fence.turn_id), _is_current(tx.conn, fence)
+    accounts, news = _settled_accounts(tx, turn, row, _taken(settled)), list[NewEvent]()
+    if is_current:
+        accounts, news = warn(turn, accounts)
+    store_accounts(tx, accounts)
     _store_settled(tx, fence.turn_id, settled)
-    if row["state"] == "reserved" and _is_current(tx.conn, fence):
-        write_turn(tx, fence, None, [_called(fence.turn_id, _attempt(tx.conn, fence.turn_id), settled)])
+    if row["state"] == "reserved" and is_current:
+        write_turn(tx, fence, None, [_called(turn, settled), *news])
+    return wraps_up(accounts)
 
 
 def assume_open_calls(tx: Tx, turn_id: str, attempt: int | None) -> list[NewEvent]:
@@ -82,18 +89,12 @@ def assume_open_calls(tx: Tx, turn_id: str, attempt: int | None) -> list[NewEven
     query = select(model_calls).where(model_calls.c.turn_id == turn_id, model_calls.c.state == "reserved")
     written: list[NewEvent] = []
     for row in tx.conn.execute(query.order_by(model_calls.c.call)).mappings().all():
-        input_tokens, output_tokens = _reserved_tokens(row)
-        changes = {
-            "state": "assumed",
-            "accepted": True,
-            "input_tokens": input_tokens,
-            "output_tokens": output_tokens,
-            "estimated": True,
-            "finish_reason": ASSUMED_FINISH,
-            "settled_at": tx.now,
-        }
-        change(tx.conn, model_calls, {"turn_id": turn_id, "call": row["call"]}, changes)
-        written.append(_called(turn_id, attempt, to_call(_call_row(tx.conn, turn_id, row["call"]))))
+        assumed = _assumed(row)
+        turn = _turn_row(tx.conn, turn_id)
+        accounts, news = warn(turn, _settled_accounts(tx, turn, row, _taken(assumed)))
+        store_accounts(tx, accounts)
+        _store_settled(tx, turn_id, assumed, state="assumed")
+        written += [_called(turn, to_call(_call_row(tx.conn, turn_id, row["call"])), attempt=attempt), *news]
     return written
 
 
@@ -113,82 +114,84 @@ def calls_of(conn: Connection, turn_ids: Sequence[str]) -> defaultdict[str, list
     return calls
 
 
-def shortfall_of(conn: Connection, turn_id: str) -> Shortfall | None:
+def shortfall_of(conn: Connection, turn_id: str, now: datetime) -> Shortfall | None:
     """The limit that refuses even the smallest call of a turn, or `None`. Raises `NotFound`."""
     turn = _turn_row(conn, turn_id)
-    session = conn.execute(select(sessions).where(sessions.c.id == turn["session_id"])).mappings().one()
-    return shortfall(_purses(conn, turn, session))
+    accounts = accounts_over(conn, turn, now, locked=False)
+    if not accounts:
+        return None
+    return shortfall([account.purse for account in accounts], _price_of_row(conn, turn, now))
 
 
-def announce(tx: Tx, turn: RowMapping, session: RowMapping, found: Shortfall) -> list[NewEvent]:
-    """`budget.reached`, unless this budget has been announced before."""
-    table, row = (turns, turn) if found.scope == "turn" else (sessions, session)
-    if row["budget_reached"]:
-        return []
-    change(tx.conn, table, {"id": found.id}, {"budget_reached": True})
-    event = budget_reached(
-        turn_id=turn["id"],
-        attempt=turn["attempt"] or None,
-        scope=found.scope,
-        scope_id=found.id,
-        dimension=found.dimension,
-        limit=found.limit,
-        used=found.used,
-    )
-    return [event]
+def announce_front(tx: Tx, turn_id: str) -> list[NewEvent]:
+    """`budget.reached` for a turn that came to the front of its queue with no budget left."""
+    turn = _turn_row(tx.conn, turn_id)
+    accounts = accounts_over(tx.conn, turn, tx.now, locked=True)
+    found = shortfall([account.purse for account in accounts], _price_of_row(tx.conn, turn, tx.now))
+    return [] if found is None else announce(tx, turn, accounts, found)
 
 
 def unpayable_front() -> ColumnElement[bool]:
-    """Whether a turn that has used nothing cannot be paid, over `turns` joined with `sessions`.
+    """Whether a turn at a queue's front cannot be paid, over `turns`, as far as no price is needed to say so.
 
-    The same predicate as `shortfall`, as SQL; a test compares them.
+    The same predicate as `shortfall`, kept in the budgets' rows; a test compares them. Binds `now`.
     """
-    own, shared = turns.c, sessions.c
-    return or_(
-        own.max_model_calls < 1,
-        own.max_total_tokens < FLOOR_OUTPUT_TOKENS,
-        own.max_output_tokens < FLOOR_OUTPUT_TOKENS,
-        shared.max_model_calls - shared.taken_model_calls < 1,
-        shared.max_total_tokens - shared.taken_total_tokens < FLOOR_OUTPUT_TOKENS,
-        shared.max_output_tokens - shared.taken_output_tokens < FLOOR_OUTPUT_TOKENS,
+    over = budgets.c.scope_id.in_(
+        [turns.c.id, turns.c.session_id, turns.c.agent_id, turns.c.api_key_id, turns.c.project_id]
     )
+    in_window = budgets.c.resets_at.is_(None) | (budgets.c.resets_at > bindparam("now"))
+    return select(budgets.c.id).where(IS_HELD, over, budgets.c.spent, in_window).exists()
 
 
-def _purses(conn: Connection, turn: RowMapping, session: RowMapping) -> Sequence[Purse]:
-    own, shared = to_budget(turn), to_budget(session)
-    used = _taken_by_turn(conn, turn["id"]) if own is not None else Taken()
-    total = Taken(session["taken_model_calls"], session["taken_total_tokens"], session["taken_output_tokens"])
-    return purses_over(("turn", turn["id"], own, used), ("session", session["id"], shared, total))
+def _settled_accounts(tx: Tx, turn: RowMapping, row: RowMapping, taken: Taken) -> list[Account]:
+    """Those that the call counts in, with its figures in place of what it had reserved, or was assumed to have used."""
+    held = _held(*_reserved_tokens(row), parse_price(row["price_json"]))
+    accounts = accounts_over(tx.conn, turn, tx.now, locked=True)
+    counted = [account for account in accounts if account.counts(row["created_at"])]
+    if row["state"] == "assumed":
+        return [charged(account, used=taken - held) for account in counted]
+    return [charged(account, used=taken, reserved=Taken() - held) for account in counted]
 
 
-def _taken_by_turn(conn: Connection, turn_id: str) -> Taken:
-    taken = Taken()
-    for row in conn.execute(_CALLS_OF, {"turn_key": turn_id}).mappings():
-        held = row["state"] == "reserved"
-        taken += reservation(*_reserved_tokens(row)) if held else _taken(to_call(row))
-    return taken
+def _held(input_tokens: int, output_tokens: int, price: Price | None) -> Taken:
+    return reservation(input_tokens, output_tokens, largest_cost(price, input_tokens, output_tokens))
 
 
 def _taken(record: CallRecord) -> Taken:
     entry = call_usage(record)
-    return Taken(entry.model_calls, entry.input_tokens + entry.output_tokens, entry.output_tokens)
+    cost = ZERO if record.cost is None else record.cost.amount
+    tokens = entry.input_tokens + entry.output_tokens
+    return Taken(model_calls=entry.model_calls, total_tokens=tokens, output_tokens=entry.output_tokens, cost=cost)
 
 
-def _charge(tx: Tx, session_id: str, taken: Taken) -> None:
-    tx.conn.execute(
-        _CHARGE,
-        {
-            "session_key": session_id,
-            "calls": taken.model_calls,
-            "total": taken.total_tokens,
-            "output": taken.output_tokens,
-        },
+def _assumed(row: RowMapping) -> CallRecord:
+    input_tokens, output_tokens = _reserved_tokens(row)
+    price = parse_price(row["price_json"])
+    cost = None if price is None else Money(largest_cost(price, input_tokens, output_tokens), price.currency)
+    return replace(
+        to_call(row),
+        accepted=True,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        estimated=True,
+        finish_reason=ASSUMED_FINISH,
+        cost=cost,
     )
+
+
+def _price_of_row(conn: Connection, turn: RowMapping, now: datetime) -> Price | None:
+    agent = model_of(conn, turn)
+    return price_of(conn, turn["project_id"], f"{agent['model_provider']}/{agent['model_id']}", now)
+
+
+def model_of(conn: Connection, turn: RowMapping) -> RowMapping:
+    """Provider and id of the model that a turn's agent uses."""
+    return conn.execute(_MODEL_OF, {"agent_key": turn["agent_id"]}).mappings().one()
 
 
 def _reserved(tx: Tx, turn: RowMapping, call: int, input_tokens: int, cap: int) -> dict[str, object]:
     # Until the gateway says which model answered, it is the agent's.
-    agent = tx.conn.execute(_MODEL_OF, {"agent_key": turn["agent_id"]}).mappings().one()
+    agent = model_of(tx.conn, turn)
     return {
         "turn_id": turn["id"],
         "call": call,
@@ -205,9 +208,10 @@ def _reserved(tx: Tx, turn: RowMapping, call: int, input_tokens: int, cap: int) 
     }
 
 
-def _store_settled(tx: Tx, turn_id: str, record: CallRecord) -> None:
+def _store_settled(tx: Tx, turn_id: str, record: CallRecord, state: str = "settled") -> None:
+    units, picos = (0, 0) if record.cost is None else split_amount(record.cost.amount)
     changes: dict[str, object] = {
-        "state": "settled",
+        "state": state,
         "provider": record.provider,
         "model": record.model,
         "accepted": record.accepted,
@@ -222,14 +226,17 @@ def _store_settled(tx: Tx, turn_id: str, record: CallRecord) -> None:
         "finish_reason": record.finish_reason,
         "retries": record.retries,
         "settled_at": tx.now,
+        "cost_currency": None if record.cost is None else record.cost.currency,
+        "cost_units": units,
+        "cost_picos": picos,
     }
     change(tx.conn, model_calls, {"turn_id": turn_id, "call": record.call}, changes)
 
 
-def _called(turn_id: str, attempt: int | None, record: CallRecord) -> NewEvent:
+def _called(turn: RowMapping, record: CallRecord, *, attempt: int | None = None) -> NewEvent:
     return model_called(
-        turn_id=turn_id,
-        attempt=attempt,
+        turn_id=turn["id"],
+        attempt=attempt or turn["attempt"] or None,
         call=record.call,
         provider=record.provider,
         model=record.model,
@@ -266,7 +273,3 @@ def _next_call(conn: Connection, turn_id: str) -> int:
 
 def _is_current(conn: Connection, fence: Fence) -> bool:
     return find(conn, turns, id=fence.turn_id, owner=fence.owner, fence=fence.number) is not None
-
-
-def _attempt(conn: Connection, turn_id: str) -> int | None:
-    return _turn_row(conn, turn_id)["attempt"] or None

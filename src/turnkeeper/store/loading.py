@@ -19,13 +19,15 @@ from sqlalchemy import (
 )
 
 from turnkeeper.clock import epoch_ms
+from turnkeeper.store.budget_tables import budgets
+from turnkeeper.store.filters import of_sessions, of_turns
 from turnkeeper.store.ledger import calls_of
 from turnkeeper.store.pages import load_page
 from turnkeeper.store.rows import to_session, to_turn
 from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED, sessions, turns
 from turnkeeper.store.tx import Tx
 from turnkeeper.turns.model import Session, Turn, TurnStatus
-from turnkeeper.turns.ports import NotFound, Page, PageRequest
+from turnkeeper.turns.ports import NotFound, Page, PageRequest, SessionFilter, TurnFilter
 from turnkeeper.turns.usage import parse_usage, sum_usage
 
 
@@ -43,7 +45,14 @@ def _sessions() -> Select[Any]:
     active = select(turns.c.id).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
     depth = select(func.count()).where(turns.c.session_id == sessions.c.id, IS_QUEUED).scalar_subquery()
     held = select(turns.c.status).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
-    return select(sessions, active.label("active_turn_id"), held.label("active_status"), depth.label("queue_depth"))
+    limits = select(budgets.c.limits_json).where(budgets.c.id == sessions.c.budget_id).scalar_subquery()
+    return select(
+        sessions,
+        active.label("active_turn_id"),
+        held.label("active_status"),
+        depth.label("queue_depth"),
+        limits.label("budget_json"),
+    )
 
 
 # Built once: what costs in a query of this length is putting it together.
@@ -78,9 +87,11 @@ def load_turns(conn: Connection, turn_ids: Sequence[str], now: datetime) -> list
     return _to_turns(conn, rows, now)
 
 
-def list_turns(conn: Connection, page: PageRequest, session_id: str | None, now: datetime) -> Page[Turn]:
+def list_turns(
+    conn: Connection, page: PageRequest, session_id: str | None, now: datetime, wanted: TurnFilter | None = None
+) -> Page[Turn]:
     """A page of turns, of one session or of all."""
-    query = _TURNS
+    query = _TURNS.where(*of_turns(wanted))
     if session_id is not None:
         query = query.where(turns.c.session_id == session_id)
     return load_page(conn, query, turns.c.id, page, lambda rows: _to_turns(conn, rows, now))
@@ -100,9 +111,11 @@ def load_session(conn: Connection, session_id: str) -> Session:
     return to_session(row)
 
 
-def list_sessions(conn: Connection, page: PageRequest, agent_id: str | None) -> Page[Session]:
+def list_sessions(
+    conn: Connection, page: PageRequest, agent_id: str | None, wanted: SessionFilter | None = None
+) -> Page[Session]:
     """A page of sessions, of one agent or of all."""
-    query = _SESSIONS
+    query = _SESSIONS.where(*of_sessions(wanted))
     if agent_id is not None:
         query = query.where(sessions.c.agent_id == agent_id)
     return load_page(conn, query, sessions.c.id, page, lambda rows: [to_session(row) for row in rows])

@@ -3,13 +3,22 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, Connection, RowMapping, Select
+from sqlalchemy import Column, ColumnElement, Connection, RowMapping, Select
 
+from turnkeeper.turns.model import Reach
 from turnkeeper.turns.ports import Page, PageRequest
 
 MAX_PAGE: Final = 1_000
 
 T = TypeVar("T")
+
+
+def within(reach: Reach | None, project_id: Column[str], agent_id: Column[str]) -> list[ColumnElement[bool]]:
+    """The conditions on rows that are within reach; none without a `reach`."""
+    if reach is None:
+        return []
+    of_agents = [agent_id.in_(reach.agent_ids)] if reach.agent_ids else []
+    return [project_id == reach.project_id, *of_agents]
 
 
 def load_page(

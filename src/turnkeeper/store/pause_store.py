@@ -10,7 +10,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store import expiring, pause_reads, pauses
 from turnkeeper.store.tx import Tx
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
-from turnkeeper.turns.model import Fence, Turn
+from turnkeeper.turns.model import Fence, Reach, Turn
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
 from turnkeeper.turns.ports import ApprovalStore, Page, PageRequest, PauseStore
 
@@ -48,10 +48,15 @@ class SqlPauses(PauseStore, ApprovalStore, Protocol):
         return await self._read(lambda conn: pauses.load_approval(conn, approval_id))
 
     async def approvals(
-        self, page: PageRequest, *, status: ApprovalStatus | None = None, session_id: str | None = None
+        self,
+        page: PageRequest,
+        *,
+        status: ApprovalStatus | None = None,
+        session_id: str | None = None,
+        reach: Reach | None = None,
     ) -> Page[Approval]:
         return await self._read(
-            lambda conn: pause_reads.list_approvals(conn, page, status=status, session_id=session_id)
+            lambda conn: pause_reads.list_approvals(conn, page, status=status, session_id=session_id, reach=reach)
         )
 
     async def decide_approval(self, approval_id: str, answer: ApprovalAnswer) -> Approval:

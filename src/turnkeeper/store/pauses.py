@@ -15,6 +15,7 @@ from turnkeeper.clock import epoch_ms
 from turnkeeper.events.catalogue import tool_completed
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.events.pauses import turn_resumed
+from turnkeeper.store.charging import charge_rest
 from turnkeeper.store.loading import load_turn
 from turnkeeper.store.pause_rows import answer_of, from_approval, from_pause, from_rule, to_approval, to_pause
 from turnkeeper.store.pause_tables import IS_OPEN, approval_rules, approvals, pauses
@@ -52,6 +53,7 @@ def pause(tx: Tx, fence: Fence, new: NewPause, events: Sequence[NewEvent]) -> No
     deferred = new.reason == "deferral"
     row = transition(turn.status, Happening.STEP_DEFERRED if deferred else Happening.PAUSE_BEGAN)
     waiting: dict[str, object] = {"status": row.next.value, "active_ms": new.active_ms, "active_since": None}
+    charge_rest(tx, turn.id, new.active_ms)
     stored = write_turn(tx, fence, waiting, [*events, *new.events])
     if new.approval is not None:
         add(tx.conn, approvals, from_approval(new.approval))

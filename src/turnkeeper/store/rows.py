@@ -1,7 +1,7 @@
 """Rows as the turn side knows them: one function per table, nothing asked of the database here."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import orjson
 from sqlalchemy import RowMapping
@@ -16,6 +16,7 @@ from turnkeeper.turns.model import (
     CanceledBy,
     ClientTool,
     Fence,
+    KeyLimits,
     ModelChoice,
     Session,
     Step,
@@ -26,6 +27,7 @@ from turnkeeper.turns.model import (
     TurnStatus,
     Usage,
 )
+from turnkeeper.turns.money import Money, join_amount, parse_money
 from turnkeeper.turns.permissions import Permission
 
 
@@ -55,7 +57,7 @@ def to_session(row: RowMapping) -> Session:
         status=row["status"],
         title=row["title"],
         metadata_json=row["metadata_json"],
-        budget=to_budget(row),
+        budget=to_budget(row["budget_json"]),
         acs_state=row["acs_state"],
         witnessed_head=row["witnessed_head"],
         last_sequence=row["last_sequence"],
@@ -66,6 +68,10 @@ def to_session(row: RowMapping) -> Session:
         closed_at=row["closed_at"],
         active_status=None if row["active_status"] is None else TurnStatus(row["active_status"]),
         deferrals=row["deferrals"],
+        project_id=row["project_id"],
+        retention_days=row["retention_days"],
+        budget_id=row["budget_id"],
+        ephemeral=row["ephemeral"],
     )
 
 
@@ -84,7 +90,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         output_schema_json=row["output_schema_json"],
         metadata_json=row["metadata_json"],
         idempotency_key=row["idempotency_key"],
-        budget=to_budget(row),
+        budget=to_budget(row["budget_json"]),
         max_repair_attempts=row["max_repair_attempts"],
         attempt=row["attempt"],
         tries=row["tries"],
@@ -113,6 +119,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         api_key_id=row["api_key_id"] or None,
         active_ms=row["active_ms"],
         active_since=row["active_since"],
+        retry_of=row["retry_of"],
     )
 
 
@@ -121,20 +128,16 @@ def to_fence(row: RowMapping) -> Fence:
     return Fence(row["id"], row["session_id"], row["owner"], row["fence"])
 
 
-def to_budget(row: RowMapping) -> Budget | None:
-    """The budget columns of a turn or a session, `None` where there is no limit at all."""
-    budget = Budget(row["max_model_calls"], row["max_total_tokens"], row["max_output_tokens"])
-    return None if budget == Budget() else budget
+def to_budget(limits_json: str | None) -> Budget | None:
+    """The stored limits of a turn or a session, `None` where there is no limit at all."""
+    return None if limits_json is None else parse_limits(limits_json)
 
 
-def from_budget(budget: Budget | None) -> dict[str, int | None]:
-    """The columns of a budget."""
-    known = budget or Budget()
-    return {
-        "max_model_calls": known.max_model_calls,
-        "max_total_tokens": known.max_total_tokens,
-        "max_output_tokens": known.max_output_tokens,
-    }
+def parse_limits(limits_json: str) -> Budget:
+    """The stored limits of a budget."""
+    limits = cast("dict[str, Any]", orjson.loads(limits_json))
+    cost = limits.pop("max_cost", None)
+    return Budget(**limits, max_cost=None if cost is None else parse_money(cost["amount"], cost["currency"]))
 
 
 def to_event(row: RowMapping) -> Event:
@@ -202,17 +205,36 @@ def to_call(row: RowMapping) -> CallRecord:
         first_token_ms=row["first_token_ms"],
         finish_reason=row["finish_reason"],
         retries=row["retries"],
+        cost=_cost(row),
     )
 
 
 def to_key(row: RowMapping) -> ApiKey:
     """A row of `api_keys`."""
-    return ApiKey(row["id"], row["name"], row["secret_sha256"], row["created_at"], row["revoked_at"])
+    return ApiKey(
+        id=row["id"],
+        name=row["name"],
+        secret_sha256=row["secret_sha256"],
+        created_at=row["created_at"],
+        revoked_at=row["revoked_at"],
+        project_id=row["project_id"],
+        scopes=_texts(row["scopes_json"]),
+        agent_ids=_texts(row["agent_ids_json"]),
+        limits=KeyLimits(row["requests_per_minute"], row["concurrent_turns"], row["queued_turns"], row["streams"]),
+        expires_at=row["expires_at"],
+        last_used_at=row["last_used_at"],
+    )
 
 
 def to_json(value: object) -> str:
     """A JSON text of ours."""
     return orjson.dumps(value).decode()
+
+
+def _cost(row: RowMapping) -> Money | None:
+    if row["cost_currency"] is None:
+        return None
+    return Money(join_amount(row["cost_units"], row["cost_picos"]), row["cost_currency"])
 
 
 def _stop_reason(value: str | None) -> StopReason | None:
@@ -225,6 +247,10 @@ def _error(text: str | None) -> TurnError | None:
 
 def _canceled_by(text: str | None) -> CanceledBy | None:
     return None if text is None else CanceledBy(**orjson.loads(text))
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    return tuple(cast("list[str]", orjson.loads(text)))
 
 
 def _object(text: str) -> Mapping[str, object]:

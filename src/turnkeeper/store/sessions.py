@@ -6,16 +6,16 @@ from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import session_closed, session_created
-from turnkeeper.store.agents import agent_by_id
+from turnkeeper.store.agents import agent_of_project
+from turnkeeper.store.budgets import open_account
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turns, waiting_turns
-from turnkeeper.store.rows import from_budget
 from turnkeeper.store.steps import insert_step
 from turnkeeper.store.tables import IS_CLOSING, IS_PENDING, IS_QUEUED, sessions, steps, turns
 from turnkeeper.store.turns import ask_to_stop
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, append_events, lock_session
 from turnkeeper.turns.model import (
-    PROJECT_ID,
+    Budget,
     CanceledBy,
     NewStep,
     Session,
@@ -27,25 +27,29 @@ from turnkeeper.turns.ports import NewSession
 
 def create_session(tx: Tx, new: NewSession) -> Session:
     """The session and its `session.created`. Raises `NotFound` for the agent."""
-    agent = agent_by_id(tx.conn, new.agent_id)
+    agent = agent_of_project(tx.conn, new.agent_id, new.project_id)
     session_id = tx.ids.new("ses")
     values: dict[str, object] = {
-        **from_budget(new.budget),
         "id": session_id,
-        "project_id": PROJECT_ID,
+        "project_id": new.project_id,
         "agent_id": agent.id,
         "agent_version": agent.version,
         "status": "open",
         "title": new.title,
         "metadata_json": new.metadata_json,
-        "budget_reached": False,
+        "budget_id": None if new.budget is None else _open_budget(tx, session_id, new.budget, new.project_id),
         "acs_state": "new",
+        "ephemeral": new.ephemeral,
         "created_at": tx.now,
         "last_active_at": tx.now,
     }
     tx.conn.execute(insert(sessions), values)
     created = session_created(
-        session_id=session_id, agent_id=agent.id, agent_version=agent.version, metadata_json=new.metadata_json
+        session_id=session_id,
+        agent_id=agent.id,
+        agent_version=agent.version,
+        metadata_json=new.metadata_json,
+        ephemeral=new.ephemeral,
     )
     append_events(tx, session_id, [created])
     return load_session(tx.conn, session_id)
@@ -98,6 +102,10 @@ def set_acs_state(tx: Tx, session_id: str, state: Literal["started", "refused"])
         changes["status"] = "closing"
     tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(changes))
     tx.topics.update({session_id, QUEUE_TOPIC})
+
+
+def _open_budget(tx: Tx, session_id: str, limits: Budget, project_id: str) -> str:
+    return open_account(tx, "session", session_id, limits, project_id=project_id).id
 
 
 def _ask_owned_to_stop(tx: Tx, session_id: str, by: CanceledBy) -> None:

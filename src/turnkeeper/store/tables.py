@@ -21,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     literal_column,
     text,
 )
@@ -75,12 +76,6 @@ def _id() -> Column[str]:
     return Column("id", Text, primary_key=True)
 
 
-def _budget() -> tuple[Column[int], ...]:
-    return tuple(
-        Column(name, BigInteger, nullable=True) for name in ("max_model_calls", "max_total_tokens", "max_output_tokens")
-    )
-
-
 def _counter(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default="0")
 
@@ -133,25 +128,24 @@ sessions: Final = Table(
     Column("status", Text, nullable=False),
     Column("title", EscapedText),
     Column("metadata_json", Text, nullable=False),
-    *_budget(),
     # Counters of this row are changed only by a transaction that has locked it.
     _counter("last_sequence"),
     _counter("last_seq"),
     _counter("last_ordinal"),
-    _counter("taken_model_calls"),
-    _counter("taken_total_tokens"),
-    _counter("taken_output_tokens"),
     _counter("deferrals"),
-    Column("budget_reached", Boolean, nullable=False),
     Column("acs_state", Text, nullable=False),
     Column("witnessed_head", EscapedText),
     Column("created_at", Instant, nullable=False),
     Column("last_active_at", Instant, nullable=False),
     Column("closed_at", Instant),
+    # The budget that it was opened with.
+    Column("budget_id", Text),
     # Counted from the last activity; null keeps the session until it is deleted.
     Column("retention_days", Integer),
     Column("delete_requested_at", Instant),
     Column("erased_at", Instant),
+    # Opened for one turn, and closed with it.
+    Column("ephemeral", Boolean, nullable=False, server_default=false()),
     CheckConstraint("status IN ('open', 'closing', 'closed')", name="status_known"),
     CheckConstraint("acs_state IN ('new', 'started', 'refused', 'ended')", name="acs_state_known"),
     CheckConstraint("(status = 'closed') = (closed_at IS NOT NULL)", name="closed_has_a_time"),
@@ -177,8 +171,6 @@ turns: Final = Table(
     Column("output_schema_json", Text),
     Column("metadata_json", Text, nullable=False),
     Column("idempotency_key", Text),
-    *_budget(),
-    Column("budget_reached", Boolean, nullable=False),
     Column("max_repair_attempts", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("tries", Integer, nullable=False),
@@ -215,6 +207,12 @@ turns: Final = Table(
     # How long it ran before it was paused last, and since when it has run after that.
     _counter("active_ms"),
     Column("active_since", Instant),
+    # The turn whose input this one does again.
+    Column("retry_of", Text),
+    # The limits it was posted with; their figures are a row of `budgets` until it ends.
+    Column("budget_json", Text),
+    # How much of its running time its budgets were charged with.
+    _counter("charged_ms"),
     CheckConstraint(
         "status IN ('queued', 'starting', 'running', 'paused', 'completed', 'failed', 'canceled')", name="status_known"
     ),
@@ -271,6 +269,10 @@ model_calls: Final = Table(
     Column("retries", Integer, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("settled_at", Instant),
+    # The price when the call began; null where none was known. The cost is whole units and trillionths.
+    Column("price_json", Text),
+    Column("cost_currency", Text),
+    *(_counter(name) for name in ("cost_units", "cost_picos")),
     CheckConstraint("state IN ('reserved', 'assumed', 'settled')", name="state_known"),
 )
 
@@ -412,6 +414,8 @@ Index("ix_steps_turn", steps.c.session_id, steps.c.turn_id, steps.c.ordinal)
 Index("ix_steps_state", steps.c.session_id, steps.c.state, steps.c.ordinal)
 Index("uq_turns_seq", turns.c.session_id, turns.c.seq, unique=True)
 Index("ix_turns_session", turns.c.session_id, turns.c.id)
+Index("ix_model_calls_session", model_calls.c.session_id, model_calls.c.created_at)
+Index("ix_model_calls_time", model_calls.c.created_at)
 Index("ix_sessions_agent", sessions.c.agent_id, sessions.c.id)
 Index("uq_api_keys_previous_sha256", api_keys.c.previous_sha256, unique=True)
 Index("ix_api_keys_project", api_keys.c.project_id, api_keys.c.id)

@@ -15,9 +15,11 @@ from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
 from turnkeeper.store import (
+    access,
     agents,
     attempts,
     blocking,
+    charging,
     claiming,
     events,
     leases,
@@ -29,14 +31,18 @@ from turnkeeper.store import (
     turns,
     tx,
 )
+from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import check, prepare
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
+from turnkeeper.store.post_store import SqlPosts
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
+from turnkeeper.turns.access import NewKey
 from turnkeeper.turns.budgets import Shortfall
 from turnkeeper.turns.model import (
+    PROJECT_ID,
     Agent,
     ApiKey,
     BlockedBy,
@@ -49,6 +55,7 @@ from turnkeeper.turns.model import (
     Fence,
     Hold,
     NewStep,
+    Reach,
     Session,
     SessionReason,
     Step,
@@ -60,13 +67,14 @@ from turnkeeper.turns.model import (
 from turnkeeper.turns.pausing import NewPause
 from turnkeeper.turns.ports import (
     Accepted,
-    BudgetSpent,
     CancelEffect,
     NewAgent,
     NewSession,
     NewTurn,
     Page,
     PageRequest,
+    SessionFilter,
+    TurnFilter,
     TurnStore,
     Wakeups,
 )
@@ -74,7 +82,7 @@ from turnkeeper.turns.ports import (
 T = TypeVar("T")
 
 
-class SqlTurnStore(SqlPauses, TurnStore):
+class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     """The turn store on SQLite or PostgreSQL. Make one with `open`.
 
     `ids` is used from the store's threads, one call at a time; hand in a source that nobody else uses.
@@ -116,6 +124,10 @@ class SqlTurnStore(SqlPauses, TurnStore):
         """Webhooks in the same database, for as long as this store is open."""
         return SqlWebhookStore(self._read, self._write)
 
+    def access(self) -> SqlAccessStore:
+        """Keys and whose things are, in the same database, for as long as this store is open."""
+        return SqlAccessStore(self._read, self._write, self._clock)
+
     async def close(self) -> None:
         """Waits for running transactions and closes every connection."""
         await self._database.close()
@@ -123,20 +135,25 @@ class SqlTurnStore(SqlPauses, TurnStore):
     async def agent(self, agent_id: str) -> Agent:
         return await self._read(lambda conn: agents.agent_by_id(conn, agent_id))
 
-    async def agents(self, page: PageRequest) -> Page[Agent]:
-        return await self._read(lambda conn: agents.list_agents(conn, page))
+    async def agents(self, page: PageRequest, *, reach: Reach | None = None) -> Page[Agent]:
+        return await self._read(lambda conn: agents.list_agents(conn, page, reach))
 
     async def session(self, session_id: str) -> Session:
         return await self._read(lambda conn: loading.load_session(conn, session_id))
 
-    async def sessions(self, page: PageRequest, *, agent_id: str | None = None) -> Page[Session]:
-        return await self._read(lambda conn: loading.list_sessions(conn, page, agent_id))
+    async def sessions(
+        self, page: PageRequest, *, agent_id: str | None = None, wanted: SessionFilter | None = None
+    ) -> Page[Session]:
+        return await self._read(lambda conn: loading.list_sessions(conn, page, agent_id, wanted))
 
     async def turn(self, turn_id: str) -> Turn:
         return await self._read(lambda conn: loading.load_turn(conn, turn_id, self._clock.now()))
 
-    async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]:
-        return await self._read(lambda conn: loading.list_turns(conn, page, session_id, self._clock.now()))
+    async def turns(
+        self, page: PageRequest, *, session_id: str | None = None, wanted: TurnFilter | None = None
+    ) -> Page[Turn]:
+        now = self._clock.now()
+        return await self._read(lambda conn: loading.list_turns(conn, page, session_id, now, wanted))
 
     async def blocker(self, session_id: str) -> BlockedBy | None:
         return await self._read(lambda conn: blocking.blocker_of(conn, session_id))
@@ -188,17 +205,19 @@ class SqlTurnStore(SqlPauses, TurnStore):
         return await self._write(lambda tx: turns.cancel_turn(tx, turn_id, mode=mode, by=by))
 
     async def create_key(self, *, name: str, secret_sha256: str) -> ApiKey:
-        return await self._write(lambda tx: agents.create_key(tx, name=name, secret_sha256=secret_sha256))
+        new = NewKey(name, secret_sha256, PROJECT_ID)
+        return await self._write(lambda tx: access.make_key(tx, new, actor=None))
 
     async def key_by_secret(self, secret_sha256: str) -> ApiKey | None:
-        """The key with this secret; a revoked one is not found."""
-        return await self._read(lambda conn: agents.active_key(conn, secret_sha256))
+        """The key with this secret; one that was revoked or has expired is not found."""
+        now = self._clock.now()
+        return await self._read(lambda conn: access.active_key(conn, secret_sha256, now))
 
     async def keys(self) -> tuple[ApiKey, ...]:
-        return await self._read(agents.list_keys)
+        return await self._read(access.all_keys)
 
     async def revoke_key(self, key_id: str) -> ApiKey:
-        return await self._write(lambda tx: agents.revoke_key(tx, key_id))
+        return await self._write(lambda tx: access.end_key(tx, key_id, actor=None))
 
     async def claim(self, owner: str, *, slot: bool) -> Claim | None:
         return await self._write(lambda tx: claiming.claim(tx, owner, slot=slot))
@@ -241,25 +260,40 @@ class SqlTurnStore(SqlPauses, TurnStore):
     async def end(self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = ()) -> Event:
         return await self._write(lambda tx: leases.end(tx, fence, ending, before))
 
-    async def reserve(self, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
+    async def reserve(
+        self, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+    ) -> CallGrant:
         found = await self._write(
-            lambda tx: ledger.reserve_call(tx, fence, input_tokens=input_tokens, max_output_tokens=max_output_tokens)
+            lambda tx: ledger.reserve_call(
+                tx, fence, input_tokens=input_tokens, max_output_tokens=max_output_tokens, active_ms=active_ms
+            )
         )
         if isinstance(found, Shortfall):
-            raise BudgetSpent(
-                f"{found.dimension} of the {found.scope} does not allow another model call",
-                detail={"scope": found.scope, "dimension": found.dimension, "limit": found.limit, "used": found.used},
-            )
+            raise charging.spent(found, "model call")
         return found
 
-    async def settle(self, fence: Fence, record: CallRecord) -> None:
-        await self._write(lambda tx: ledger.settle_call(tx, fence, record))
+    async def settle(self, fence: Fence, record: CallRecord) -> bool:
+        return await self._write(lambda tx: ledger.settle_call(tx, fence, record))
 
     async def budget_left(self, turn_id: str) -> bool:
-        return await self._read(lambda conn: ledger.shortfall_of(conn, turn_id)) is None
+        now = self._clock.now()
+        return await self._read(lambda conn: ledger.shortfall_of(conn, turn_id, now)) is None
 
     async def tool_ran(self, fence: Fence) -> None:
-        await self._write(lambda tx: leases.tool_ran(tx, fence))
+        found = await self._write(lambda tx: charging.tool_ran(tx, fence))
+        if found is not None:
+            raise charging.spent(found, "tool call")
+
+    async def tool_allowed(self, fence: Fence) -> None:
+        found = await self._write(lambda tx: charging.tool_allowed(tx, fence))
+        if found is not None:
+            raise charging.spent(found, "tool call")
+
+    async def tool_answered(self, fence: Fence) -> None:
+        await self._write(lambda tx: charging.tool_answered(tx, fence))
+
+    async def time_over(self, fence: Fence, active_ms: int) -> bool:
+        return await self._write(lambda tx: charging.time_over(tx, fence, active_ms)) is not None
 
     async def ask_step(self, session_id: str, step: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
         return await self._write(lambda tx: steps.ask_step(tx, session_id, step, fence, events))

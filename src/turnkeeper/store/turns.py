@@ -12,19 +12,21 @@ from sqlalchemy import RowMapping, func, select, update
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.blocking import blocker_of
+from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
-from turnkeeper.store.rows import from_budget, to_json
+from turnkeeper.store.rows import to_json, to_key
 from turnkeeper.store.statements import add, find
-from turnkeeper.store.tables import IS_QUEUED, idempotency_keys, turns
+from turnkeeper.store.tables import IS_QUEUED, api_keys, idempotency_keys, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
+from turnkeeper.turns.access import check_concurrent, check_queued
+from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import (
-    PROJECT_ID,
-    Budget,
     CanceledBy,
     CancelMode,
+    KeyLimits,
     Session,
     StopReason,
     Turn,
@@ -40,7 +42,7 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     Raises `NotFound`, `SessionClosed`, `SessionBusy`, `QueueFull`, `IdempotencyKeyReused`.
     """
     row = lock_session(tx, new.session_id)
-    replayed = _replay(tx, new)
+    replayed = replay(tx, new, row["project_id"])
     if replayed is not None:
         return replayed
     session = load_session(tx.conn, new.session_id)
@@ -50,7 +52,7 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     if new.on_busy == "reject":
         check_idle(None if front is None else front["id"])
     check_depth(session.queue_depth, tx.limits.queue_depth)
-    _check_key(tx, new.api_key_id)
+    _check_key(tx, new.api_key_id, at_front=front is None)
     turn_id = tx.ids.new("trn")
     rank = _make_way(tx, turn_id, new, front) if new.on_busy == "interrupt" and front is not None else 0
     _insert_turn(tx, turn_id, new, row, session, rank=rank)
@@ -101,10 +103,11 @@ def _cancel_requested(tx: Tx, turn: Turn, mode: CancelMode, by: CanceledBy) -> N
     )
 
 
-def _replay(tx: Tx, new: NewTurn) -> Accepted | None:
+def replay(tx: Tx, new: NewTurn, project_id: str) -> Accepted | None:
+    """The turn that the request's key stands for in the project already. Raises `IdempotencyKeyReused`."""
     if new.idempotency_key is None:
         return None
-    row = find(tx.conn, idempotency_keys, project_id=PROJECT_ID, key=new.idempotency_key)
+    row = find(tx.conn, idempotency_keys, project_id=project_id, key=new.idempotency_key)
     if row is None:
         return None
     if row["fingerprint"] != new.fingerprint:
@@ -130,11 +133,18 @@ def expire_starts(tx: Tx, limit: int) -> int:
     return expired
 
 
-def _check_key(tx: Tx, api_key_id: str | None) -> None:
+def _check_key(tx: Tx, api_key_id: str | None, *, at_front: bool) -> None:
     if api_key_id is None:
         return
-    query = select(func.count()).where(turns.c.api_key_id == api_key_id, IS_QUEUED)
-    check_key_depth(tx.conn.execute(query).scalar_one(), tx.limits.key_queue_depth)
+    of_key = turns.c.api_key_id == api_key_id
+    waiting = tx.conn.execute(select(func.count()).where(of_key, IS_QUEUED)).scalar_one()
+    key = find(tx.conn, api_keys, id=api_key_id)
+    limits = KeyLimits() if key is None else to_key(key).limits
+    check_key_depth(waiting, tx.limits.key_queue_depth)
+    check_queued(waiting, limits)
+    if at_front and limits.concurrent_turns is not None:
+        fronts = select(func.count()).where(of_key, turns.c.front_of.is_not(None))
+        check_concurrent(tx.conn.execute(fronts).scalar_one(), limits)
 
 
 def _make_way(tx: Tx, turn_id: str, new: NewTurn, front: RowMapping) -> int:
@@ -155,13 +165,13 @@ def _make_way(tx: Tx, turn_id: str, new: NewTurn, front: RowMapping) -> int:
 
 def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session: Session, *, rank: int) -> None:
     accepted = transition(None, Happening.ACCEPTED)
-    know_shares(tx, PROJECT_ID, new.api_key_id or "")
+    know_shares(tx, locked["project_id"], new.api_key_id or "")
     seq = locked["last_seq"] + 1
     stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session, rank=rank)], last_seq=seq)
     values: dict[str, object] = {
         **_as_posted(new),
         "id": turn_id,
-        "project_id": PROJECT_ID,
+        "project_id": locked["project_id"],
         "agent_id": session.agent_id,
         "agent_version": session.agent_version,
         "seq": seq,
@@ -170,21 +180,22 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
         "fence": 0,
         "attempt": 0,
         "tries": 0,
-        "budget_reached": False,
         "created_at": tx.now,
         "first_sequence": stored[0].sequence,
         "last_sequence": stored[0].sequence,
     }
     add(tx.conn, turns, values)
+    if new.budget is not None:
+        open_account(tx, "turn", turn_id, new.budget, project_id=str(values["project_id"]))
     store_events(tx, stored)
-    _remember_key(tx, new, turn_id)
+    _remember_key(tx, new, locked["project_id"], turn_id)
     promote(tx, session.id)
     tx.topics.add(QUEUE_TOPIC)
 
 
 def _as_posted(new: NewTurn) -> dict[str, object]:
     return {
-        **from_budget(new.budget),
+        "budget_json": None if new.budget is None else to_json(limits_document(new.budget)),
         "session_id": new.session_id,
         "input_text": new.input_text,
         "input_json": new.input_json,
@@ -196,6 +207,7 @@ def _as_posted(new: NewTurn) -> dict[str, object]:
         "on_busy": new.on_busy,
         "start_by": new.start_by,
         "api_key_id": new.api_key_id or "",
+        "retry_of": new.retry_of,
     }
 
 
@@ -210,20 +222,16 @@ def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session, *, rank: int) 
         blocked_by=None if blocker is None else asdict(blocker),
         on_busy=new.on_busy,
         has_output_schema=new.output_schema_json is not None,
-        budget=_stated(new.budget),
+        retry_of=new.retry_of,
+        budget=None if new.budget is None else limits_document(new.budget),
     )
 
 
-def _stated(budget: Budget | None) -> dict[str, int] | None:
-    limits = {name: limit for name, limit in from_budget(budget).items() if limit is not None}
-    return limits or None
-
-
-def _remember_key(tx: Tx, new: NewTurn, turn_id: str) -> None:
+def _remember_key(tx: Tx, new: NewTurn, project_id: str, turn_id: str) -> None:
     if new.idempotency_key is None:
         return
     values = {
-        "project_id": PROJECT_ID,
+        "project_id": project_id,
         "key": new.idempotency_key,
         "fingerprint": new.fingerprint or "",
         "turn_id": turn_id,

@@ -23,7 +23,7 @@ from turnkeeper.ids import IdSource
 from turnkeeper.store.fanout import WEBHOOK_TOPIC, owe_deliveries, owed_of
 from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
-from turnkeeper.turns.model import PROJECT_ID, Fence
+from turnkeeper.turns.model import Fence
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NotFound, StaleFence
 from turnkeeper.turns.queueing import MAX_KEY_DEPTH, MAX_QUEUE_DEPTH
@@ -80,23 +80,22 @@ def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: obje
     """
     if not new:
         return ()
-    last = tx.conn.execute(
+    last, project_id = tx.conn.execute(
         _numbering(tuple(also)), {"session_id": session_id, "count": len(new), "last_active_at": tx.now, **also}
-    ).scalar_one()
-    return tuple(
-        _stored(tx, session_id, event, sequence) for sequence, event in enumerate(new, start=last - len(new) + 1)
-    )
+    ).one()
+    numbered = enumerate(new, start=last - len(new) + 1)
+    return tuple(_stored(tx, project_id, session_id, event, sequence) for sequence, event in numbered)
 
 
 @cache
-def _numbering(also: tuple[str, ...]) -> ReturningUpdate[int]:
+def _numbering(also: tuple[str, ...]) -> ReturningUpdate[int, str]:
     changed: dict[str, object] = {
         "last_sequence": sessions.c.last_sequence + bindparam("count"),
         "last_active_at": bindparam("last_active_at"),
         **{name: bindparam(name) for name in also},
     }
     by_id = update(sessions).where(sessions.c.id == bindparam("session_id"))
-    return by_id.values(changed).returning(sessions.c.last_sequence)
+    return by_id.values(changed).returning(sessions.c.last_sequence, sessions.c.project_id)
 
 
 def store_events(tx: Tx, stored: Iterable[Event]) -> None:
@@ -106,7 +105,7 @@ def store_events(tx: Tx, stored: Iterable[Event]) -> None:
         return
     rows = [_row(event) for event in new]
     add(tx.conn, events, rows)
-    if owe_deliveries(tx.conn, tx.ids, tx.now, PROJECT_ID, [owed_of(event) for event in new]):
+    if owe_deliveries(tx.conn, tx.ids, tx.now, new[0].project_id, [owed_of(event) for event in new]):
         tx.topics.add(WEBHOOK_TOPIC)
     tx.topics.update(str(row["session_id"]) for row in rows)
 
@@ -154,13 +153,13 @@ def refuse_terminal(new: Iterable[NewEvent]) -> None:
             raise LocalProtocolError(f"{event.type} is written by the transaction that ends the turn")
 
 
-def _stored(tx: Tx, session_id: str, event: NewEvent, sequence: int) -> Event:
+def _stored(tx: Tx, project_id: str, session_id: str, event: NewEvent, sequence: int) -> Event:
     return Event(
         id=tx.ids.new("evt"),
         type=event.type,
         created_at=tx.now,
         source=event.source,
-        project_id=PROJECT_ID,
+        project_id=project_id,
         session_id=session_id,
         turn_id=event.turn_id,
         sequence=sequence,

@@ -37,11 +37,14 @@ _KNOWN: Final = webhook_endpoints.c.deleted_at.is_(None)
 
 def create_endpoint(tx: Tx, new: NewEndpoint, *, secret: str) -> Endpoint:
     """The endpoint and its first secret. Raises `TooManyEndpoints`."""
-    if tx.conn.execute(select(func.count()).select_from(webhook_endpoints).where(_KNOWN)).scalar_one() >= MAX_ENDPOINTS:
+    project_id = new.project_id or PROJECT_ID
+    of_project = webhook_endpoints.c.project_id == project_id
+    count = select(func.count()).select_from(webhook_endpoints).where(_KNOWN, of_project)
+    if tx.conn.execute(count).scalar_one() >= MAX_ENDPOINTS:
         raise TooManyEndpoints(f"the project has {MAX_ENDPOINTS} endpoints already")
     values: dict[str, object] = {
         "id": tx.ids.new("whe"),
-        "project_id": PROJECT_ID,
+        "project_id": project_id,
         "url": new.url,
         "types_json": to_json(new.types),
         "agent_ids_json": to_json(new.agent_ids),
@@ -68,9 +71,10 @@ def endpoint_by_id(conn: Connection, endpoint_id: str) -> Endpoint:
 
 def list_endpoints(conn: Connection, page: Listed) -> tuple[tuple[Endpoint, ...], bool]:
     """A page of endpoints, and whether there is more."""
+    of_project = () if page.project_id is None else (webhook_endpoints.c.project_id == page.project_id,)
     found = load_page(
         conn,
-        select(webhook_endpoints).where(_KNOWN),
+        select(webhook_endpoints).where(_KNOWN, *of_project),
         webhook_endpoints.c.id,
         PageRequest(page.limit, page.after, page.order),
         lambda rows: [to_endpoint(row) for row in rows],
@@ -149,9 +153,11 @@ def disable_endpoint(tx: Tx, endpoint: Endpoint, reason: DisabledReason) -> None
     tx.conn.execute(update(webhook_endpoints).where(webhook_endpoints.c.id == endpoint.id).values(values))
 
 
-def append_project_event(tx: Tx, new: NewEvent, *, but_not: str | None = None) -> ProjectEvent:
+def append_project_event(
+    tx: Tx, new: NewEvent, *, but_not: str | None = None, project_id: str = PROJECT_ID
+) -> ProjectEvent:
     """An event outside of every session, with the deliveries it owes."""
-    event = ProjectEvent(tx.ids.new("evt"), new.type, tx.now, PROJECT_ID, new.data)
+    event = ProjectEvent(tx.ids.new("evt"), new.type, tx.now, project_id, new.data)
     tx.conn.execute(
         insert(project_events),
         {
@@ -163,7 +169,7 @@ def append_project_event(tx: Tx, new: NewEvent, *, but_not: str | None = None) -
         },
     )
     owed = [Owed(event.id, event.type, None, None)]
-    if owe_deliveries(tx.conn, tx.ids, tx.now, PROJECT_ID, owed, but_not=but_not):
+    if owe_deliveries(tx.conn, tx.ids, tx.now, project_id, owed, but_not=but_not):
         tx.topics.add(WEBHOOK_TOPIC)
     return event
 
@@ -197,6 +203,7 @@ def to_endpoint(row: RowMapping) -> Endpoint:
         api_version=row["api_version"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        project_id=row["project_id"],
     )
 
 

@@ -19,6 +19,7 @@ class Interrupt(StrEnum):
 
     CANCEL = "cancel"
     TIME_OVER = "time_over"
+    TIME_SPENT = "time_spent"
     BUDGET_IGNORED = "budget_ignored"
 
 

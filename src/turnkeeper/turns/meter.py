@@ -1,6 +1,6 @@
 """The turn's ledger as the model gateway uses it (contract 8): the worker's fence on every reservation.
 
-Answers for noticing that a budget stopped the turn; only a refused reservation says so, never the harness.
+Answers for noticing that a budget stopped the turn; only a refusal of the ledger says so, never the harness.
 """
 
 from collections.abc import Callable
@@ -10,26 +10,51 @@ from turnkeeper.turns.ports import BudgetSpent, TurnStore
 
 
 class LedgerMeter:
-    """`box_ports.TurnMeter` over the store."""
+    """`box_ports.TurnMeter` over the store.
+
+    `elapsed_ms` says how long the turn has run. `on_spent` and `on_granted` are told of a refusal and of each grant.
+    `wraps_up` once so little is left that the agent is to finish. `closed` refuses every further call.
+    """
 
     def __init__(self, store: TurnStore, fence: Callable[[], Fence]) -> None:
         self._store = store
         self._fence = fence
         self.spent = False
+        self.closed = False
+        self.wraps_up = False
+        self.elapsed_ms: Callable[[], int] = lambda: 0
         self.on_spent: Callable[[], None] | None = None
+        self.on_granted: Callable[[CallGrant], None] | None = None
 
     async def reserve(self, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
         """A reservation, its output cap perhaps lowered. Raises `BudgetSpent`, `StaleFence`."""
+        if self.closed:
+            raise BudgetSpent("the turn's budget is reached")
         try:
-            return await self._store.reserve(
-                self._fence(), input_tokens=input_tokens, max_output_tokens=max_output_tokens
+            grant = await self._store.reserve(
+                self._fence(),
+                input_tokens=input_tokens,
+                max_output_tokens=max_output_tokens,
+                active_ms=self.elapsed_ms(),
             )
         except BudgetSpent:
-            self.spent = True
-            if self.on_spent is not None:
-                self.on_spent()
+            self.spend()
             raise
+        if self.on_granted is not None:
+            self.on_granted(grant)
+        return grant
 
     async def settle(self, record: CallRecord) -> None:
         """Ends a reservation."""
-        await self._store.settle(self._fence(), record)
+        self.wraps_up = await self._store.settle(self._fence(), record) or self.wraps_up
+
+    def spend(self) -> None:
+        """A budget over the turn is reached."""
+        self.spent = True
+        if self.on_spent is not None:
+            self.on_spent()
+
+    def close(self) -> None:
+        """A budget of something else than model calls is reached: the agent says no more."""
+        self.closed = True
+        self.spend()

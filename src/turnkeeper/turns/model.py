@@ -11,10 +11,11 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from turnkeeper.acs import AcsErrorCode, Marks
+from turnkeeper.turns.money import Money
 from turnkeeper.turns.permissions import Permission
 
 PROJECT_ID = "prj_00000000000000000000000000"
-"""The one project there is until projects are built."""
+"""The project of whatever names none."""
 
 
 class TurnStatus(StrEnum):
@@ -91,11 +92,14 @@ class AgentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a turn or a session may use (contract 8). `None` is no limit in that dimension."""
+    """What may be used (contract 8). `None` is no limit in that dimension."""
 
     max_model_calls: int | None = None
     max_total_tokens: int | None = None
     max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    max_active_ms: int | None = None
+    max_cost: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,10 @@ class Session:
     closed_at: datetime | None
     active_status: TurnStatus | None = None
     deferrals: int = 0
+    project_id: str = PROJECT_ID
+    retention_days: int | None = None
+    budget_id: str | None = None
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +176,7 @@ class TurnError:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """One `by_model` entry of usage.json (contract 4). Cost is not known before prices are built, hence null."""
+    """One `by_model` entry of usage.json (contract 4). `cost` is `None` where a price is not known."""
 
     model: str
     input_tokens: int
@@ -177,6 +185,7 @@ class ModelUsage:
     output_tokens: int
     reasoning_tokens: int
     model_calls: int
+    cost: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +247,7 @@ class Turn:
     api_key_id: str | None = None
     active_ms: int = 0
     active_since: datetime | None = None
+    retry_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,15 +404,19 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class CallGrant:
-    """A reserved model call: its number in the turn and the output tokens it may use."""
+    """A reserved model call: its number in the turn and the output tokens it may use.
+
+    `active_left_ms` is how long the turn may go on running, where a budget over it says so.
+    """
 
     call: int
     max_output_tokens: int
+    active_left_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What a model call used, from the gateway."""
+    """What a model call used, from the gateway. `cost` is the ledger's, `None` where a price is not known."""
 
     call: int
     provider: str
@@ -418,14 +432,44 @@ class CallRecord:
     first_token_ms: int | None
     finish_reason: str | None
     retries: int
+    cost: Money | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """What one API key may use at one time (contract 2.9). `None` is no limit of the key's own."""
+
+    requests_per_minute: int | None = None
+    concurrent_turns: int | None = None
+    queued_turns: int | None = None
+    streams: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What may be seen: the things of one project, and of those the ones of some agents where any are named."""
+
+    project_id: str
+    agent_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key as stored: a SHA-256 of its secret and never the secret."""
+    """An API key as stored: a SHA-256 of its secret and never the secret. It belongs to one project."""
 
     id: str
     name: str
     secret_sha256: str
     created_at: datetime
     revoked_at: datetime | None
+    project_id: str = PROJECT_ID
+    scopes: tuple[str, ...] = ("*",)
+    agent_ids: tuple[str, ...] = ()
+    limits: KeyLimits = KeyLimits()
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+    @property
+    def reach(self) -> Reach:
+        """What the key may see."""
+        return Reach(self.project_id, self.agent_ids)

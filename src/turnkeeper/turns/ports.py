@@ -14,6 +14,7 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
 from turnkeeper.turns.model import (
+    PROJECT_ID,
     Agent,
     AgentLimits,
     ApiKey,
@@ -31,16 +32,22 @@ from turnkeeper.turns.model import (
     ModelChoice,
     NewStep,
     OnBusy,
+    Reach,
     Session,
     SessionReason,
     Step,
     StepAnswer,
     StepCounts,
+    StopReason,
     Submission,
     Turn,
+    TurnStatus,
 )
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
 from turnkeeper.turns.permissions import Permission
+
+SessionView: TypeAlias = Literal["idle", "busy", "paused", "closing", "closed"]
+"""Where a session is, as an app sees it."""
 
 T = TypeVar("T")
 
@@ -111,6 +118,27 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions a list shows; `status` is the one an app sees. `None` narrows nothing."""
+
+    reach: Reach | None = None
+    status: SessionView | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFilter:
+    """Which turns a list shows. `None` narrows nothing."""
+
+    reach: Reach | None = None
+    status: TurnStatus | None = None
+    stop_reason: StopReason | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewAgent:
     """An agent to be created, already checked."""
 
@@ -122,6 +150,7 @@ class NewAgent:
     metadata_json: str
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    project_id: str = PROJECT_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +161,8 @@ class NewSession:
     title: str | None
     metadata_json: str
     budget: Budget | None
+    ephemeral: bool = False
+    project_id: str = PROJECT_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +182,7 @@ class NewTurn:
     on_busy: OnBusy = "enqueue"
     start_by: datetime | None = None
     api_key_id: str | None = None
+    retry_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +204,15 @@ class TurnReads(Protocol):
     """What the API, the console and the command line read."""
 
     async def agent(self, agent_id: str) -> Agent: ...
-    async def agents(self, page: PageRequest) -> Page[Agent]: ...
+    async def agents(self, page: PageRequest, *, reach: Reach | None = None) -> Page[Agent]: ...
     async def session(self, session_id: str) -> Session: ...
-    async def sessions(self, page: PageRequest, *, agent_id: str | None = None) -> Page[Session]: ...
+    async def sessions(
+        self, page: PageRequest, *, agent_id: str | None = None, wanted: SessionFilter | None = None
+    ) -> Page[Session]: ...
     async def turn(self, turn_id: str) -> Turn: ...
-    async def turns(self, page: PageRequest, *, session_id: str | None = None) -> Page[Turn]: ...
+    async def turns(
+        self, page: PageRequest, *, session_id: str | None = None, wanted: TurnFilter | None = None
+    ) -> Page[Turn]: ...
     async def blocker(self, session_id: str) -> BlockedBy | None:
         """What the turns behind a session's front wait for; None where there is no front."""
         ...
@@ -296,12 +332,20 @@ class WorkerStore(Protocol):
         """
         ...
 
-    async def reserve(self, fence: Fence, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
-        """Reserves on every budget over the turn, lowering the output cap if need be. Raises `BudgetSpent`."""
+    async def reserve(
+        self, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+    ) -> CallGrant:
+        """Reserves on every budget over the turn, lowering the output cap if need be. Raises `BudgetSpent`.
+
+        `active_ms` is how long the turn has run; what is new of it is charged.
+        """
         ...
 
-    async def settle(self, fence: Fence, record: CallRecord) -> None:
-        """Returns the difference and writes `model.called`. Works for a fence that is no longer current too."""
+    async def settle(self, fence: Fence, record: CallRecord) -> bool:
+        """Returns the difference and writes `model.called`; whether the agent is to finish now.
+
+        Works for a fence that is no longer current too.
+        """
         ...
 
     async def budget_left(self, turn_id: str) -> bool:
@@ -309,7 +353,19 @@ class WorkerStore(Protocol):
         ...
 
     async def tool_ran(self, fence: Fence) -> None:
-        """Counts one executed tool call in the ledger."""
+        """Counts one tool call in the ledger before it runs. Raises `BudgetSpent`; then nothing was counted."""
+        ...
+
+    async def tool_allowed(self, fence: Fence) -> None:
+        """Raises `BudgetSpent` where no tool call is left."""
+        ...
+
+    async def tool_answered(self, fence: Fence) -> None:
+        """Counts a tool call that the app has run."""
+        ...
+
+    async def time_over(self, fence: Fence, active_ms: int) -> bool:
+        """Charges the running time; whether a budget has come to its end with it, which is announced then."""
         ...
 
     async def ask_step(self, session_id: str, step: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
@@ -393,7 +449,12 @@ class ApprovalStore(Protocol):
     async def approval(self, approval_id: str) -> Approval: ...
 
     async def approvals(
-        self, page: PageRequest, *, status: ApprovalStatus | None = None, session_id: str | None = None
+        self,
+        page: PageRequest,
+        *,
+        status: ApprovalStatus | None = None,
+        session_id: str | None = None,
+        reach: Reach | None = None,
     ) -> Page[Approval]: ...
 
     async def decide_approval(self, approval_id: str, answer: ApprovalAnswer) -> Approval:

@@ -5,6 +5,7 @@ Pure. Text is the harness's; the result is what was submitted, counted by us; us
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
@@ -56,6 +57,25 @@ def changed_answer(answer: Answer, changed: Mapping[str, object] | None, turn: T
     result_json = result_of(changed)
     error: ResultError | None = "invalid" if result_json is None else None
     return Answer(text, result_json, error, (*answer.news, *news))
+
+
+def stopped_report(text: str, turn: Turn, tally: SubmissionTally) -> Report:
+    """The report of an agent that was stopped because its time was spent, and said what it had said so far."""
+    return Report(
+        status="completed",
+        stop_reason="budget_reached",
+        text=text,
+        result=tally.valid_json,
+        result_error=_missing(turn, tally),
+        usage={},
+        duration_ms=0,
+    )
+
+
+def _missing(turn: Turn, tally: SubmissionTally) -> Literal["not_submitted", "invalid"] | None:
+    if turn.output_schema_json is None or tally.valid_json is not None:
+        return None
+    return "invalid" if tally.count else "not_submitted"
 
 
 def usage_news(report: Report, turn: Turn, ledger: Usage, *, before: Usage) -> list[NewEvent]:

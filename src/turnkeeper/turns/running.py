@@ -6,7 +6,8 @@ budgets (amendment 6).
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
@@ -25,6 +26,7 @@ from turnkeeper.sandbox.protocol import (
     Submit,
     ToHarness,
     ToolRequest,
+    ToolResult,
 )
 from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox
@@ -35,8 +37,8 @@ from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.meter import LedgerMeter
-from turnkeeper.turns.model import Claim, Draft, Ending, ResultError, StopReason, Turn
-from turnkeeper.turns.reports import Answer, changed_answer, read_report, usage_news
+from turnkeeper.turns.model import CallGrant, Claim, Draft, Ending, ResultError, StopReason, Turn
+from turnkeeper.turns.reports import Answer, changed_answer, read_report, stopped_report, usage_news
 from turnkeeper.turns.results import result_after_validation
 from turnkeeper.turns.resuming import NOTHING_BEFORE, Resumed
 from turnkeeper.turns.rulings import Ruling
@@ -44,6 +46,10 @@ from turnkeeper.turns.submissions import Repairs, Submissions
 from turnkeeper.turns.timing import stop_task, within
 from turnkeeper.turns.tool_step import ToolSteps
 from turnkeeper.turns.workbench import Workbench
+
+WRAP_UP_NOTICE: Final = (
+    "This turn's budget is almost used. Finish now: submit your result if one is asked for, and give your answer."
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -92,6 +98,7 @@ class Running:
         self._before = NOTHING_BEFORE if resumed is None else resumed.before
         self._watch = Stopwatch(bench.clock, turn.active_ms)
         self._frames = 0
+        self._noticed = False
         self._repairs = Repairs(max(turn.max_repair_attempts - self._before.repairs_used, 0))
         self._pauses = Pauses(bench, self._held(claim))
         self.tools = ToolSteps(
@@ -100,6 +107,7 @@ class Running:
             turn,
             lambda: lease.fence,
             pauses=self._pauses,
+            on_spent=meter.close,
             resumed=None if resumed is None else resumed.pause,
         )
         self._submissions = Submissions(
@@ -120,7 +128,8 @@ class Running:
 
     async def converse(self) -> End:
         """Listens to the harness until the turn has an end, or waits without its boxes. Raises `StaleFence`."""
-        self._meter.on_spent = self._budget_spent
+        self._meter.on_spent, self._meter.on_granted = self._budget_spent, self._granted
+        self._meter.elapsed_ms = lambda: self._watch.elapsed_ms
         self._set_timers()
         try:
             while True:
@@ -154,22 +163,33 @@ class Running:
     def _set_timers(self) -> None:
         left_ms = max(self._agent.limits.timeout_ms - self._watch.elapsed_ms, 0)
         self._interrupts.after(left_ms, Interrupt.TIME_OVER)
+        own_ms = None if self._turn.budget is None else self._turn.budget.max_active_ms
+        self._limit_time(None if own_ms is None else own_ms - self._watch.elapsed_ms)
         if self._meter.spent:
             self._budget_spent()
 
     def _stop_timers(self) -> None:
         # What a turn waits for others is not its own time.
-        self._interrupts.disarm(Interrupt.TIME_OVER)
-        self._interrupts.disarm(Interrupt.BUDGET_IGNORED)
+        for timer in (Interrupt.TIME_OVER, Interrupt.TIME_SPENT, Interrupt.BUDGET_IGNORED):
+            self._interrupts.disarm(timer)
 
     def _budget_spent(self) -> None:
         self._interrupts.after(self._bench.settings.budget_grace_ms, Interrupt.BUDGET_IGNORED)
+
+    def _granted(self, grant: CallGrant) -> None:
+        self._limit_time(grant.active_left_ms)
+
+    def _limit_time(self, left_ms: int | None) -> None:
+        if left_ms is None:
+            return
+        self._interrupts.disarm(Interrupt.TIME_SPENT)
+        self._interrupts.after(max(left_ms, 0), Interrupt.TIME_SPENT)
 
     async def _next(self) -> End | None:
         frame = await self._receive()
         match frame:
             case ToolRequest():
-                await self._send(await self.tools.handle(frame))
+                await self._send(self._with_notice(await self.tools.handle(frame)))
             case Submit():
                 await self._send(await self._submissions.take(frame.value))
             case Report():
@@ -178,6 +198,13 @@ class Running:
                 _log.warning("harness_out_of_turn", turn_id=self._turn.id, frame=frame.type)
                 raise BoxFailed("harness_protocol_error")
         return None
+
+    def _with_notice(self, result: ToolResult) -> ToolResult:
+        """The result; once in a turn, when little of a budget is left, with word of it."""
+        if self._noticed or not self._meter.wraps_up:
+            return result
+        self._noticed = True
+        return replace(result, notice=WRAP_UP_NOTICE)
 
     async def _receive(self) -> FromHarness:
         self._frames += 1
@@ -294,35 +321,57 @@ class Running:
         if interrupt is Interrupt.BUDGET_IGNORED:
             message = "the agent went on after its budget was spent"
             return End(endings.sandbox_lost(self._turn, self.ran, "budget_stop_ignored", message))
+        if interrupt is Interrupt.TIME_SPENT:
+            return await self._time_spent()
         if self._pauses.waiting:
             outcome = None if self._pauses.window_closed else "interrupted"
             return End(endings.canceled(self._lease.turn, Happening.CANCELED_WHILE_PAUSED, outcome, self.ran))
-        acknowledged = await self._wound_down()
+        acknowledged = await self._wound_down() is not None
         if interrupt is Interrupt.TIME_OVER:
             return End(endings.timed_out(self._turn, self.ran, self._agent.limits.timeout_ms))
         happening = Happening.CANCEL_ACKNOWLEDGED if acknowledged else Happening.CANCEL_GRACE_OVER
         return End(endings.canceled(self._lease.turn, happening, "interrupted", self.ran))
 
-    async def _wound_down(self) -> bool:
-        """Stops the tool and the model call, then gives the harness its grace; whether it acknowledged."""
+    async def _time_spent(self) -> End:
+        """A budget of running time ends in an answer: what the agent had said, and what it had submitted."""
+        self._meter.close()
+        await self._bench.store.time_over(self._lease.fence, self._watch.elapsed_ms)
+        last = await self._wound_down()
+        if last is None:
+            message = "the agent did not stop when its time was spent"
+            return End(endings.sandbox_lost(self._turn, self.ran, "budget_stop_ignored", message))
+        stopped = stopped_report(last.text, self._turn, self._submissions.tally)
+        answer = read_report(
+            stopped,
+            self._turn,
+            self._submissions.tally,
+            budget_reached=True,
+            text_bytes=self._bench.settings.text_bytes,
+        )
+        end = await self._answered(answer, ())
+        return end or End(endings.no_decision_at_end(self._turn, self.ran))
+
+    async def _wound_down(self) -> Canceled | None:
+        """Stops the tool and the model call, then gives the harness its grace; its word, if it acknowledged."""
         await self.tools.close()
         await self._handle.close()
         grace_ms = self._bench.settings.cancel_grace_ms
         if self._lease.immediate.is_set():
-            return False
+            return None
         hurry = asyncio.ensure_future(self._lease.immediate.wait())
         farewell = asyncio.ensure_future(within(self._bench.waiter, self._farewell(grace_ms), timeout_ms=grace_ms))
         try:
             await asyncio.wait({hurry, farewell}, return_when=asyncio.FIRST_COMPLETED)
-            return farewell.done() and farewell.result()
+            return farewell.result() if farewell.done() else None
         except (TimeoutError, BoxFailed):
-            return False
+            return None
         finally:
             await stop_task(hurry)
             await stop_task(farewell)
 
-    async def _farewell(self, grace_ms: int) -> bool:
+    async def _farewell(self, grace_ms: int) -> Canceled:
         await self._send(Cancel(grace_ms))
-        while not isinstance(await self._receive(), Canceled):
-            pass
-        return True
+        while True:
+            frame = await self._receive()
+            if isinstance(frame, Canceled):
+                return frame

@@ -93,8 +93,8 @@ class ToolNews:
         return catalogue.tool_started(turn_id=self.turn.id, attempt=self.turn.attempt, tool_call_id=call.tool_call_id)
 
     def completed(self, call: PendingCall, output: ToolOutput) -> NewEvent:
-        """What the agent gets; what a client-side tool gave and what nobody knows is the platform's word."""
-        ours = call.kind == "client" or output.status == "unknown"
+        """What the agent gets; what a client-side tool gave, and what no tool said, is the platform's word."""
+        ours = call.kind == "client" or output.is_ours
         return catalogue.tool_completed(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,

@@ -4,7 +4,6 @@ Answers for running one tool at a time and for saying `unknown` where nobody can
 may run is not decided here.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -32,6 +31,11 @@ class ToolOutput:
     duration_ms: int
     modified: bool = False
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether no tool said the text: nobody knows what it did, or it never ran."""
+        return self.status in {"unknown", "canceled"}
+
 
 class ToolRuns:
     """The tool box of one turn. `released` are the events of boxes that are gone."""
@@ -45,13 +49,9 @@ class ToolRuns:
         self.released: list[NewEvent] = []
 
     async def run(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolOutput:
-        """One executed call, counted in the ledger. Raises `StaleFence`."""
-        # Counted while it runs: the answer that allowed it has just shown that the fence is current.
-        counting = asyncio.ensure_future(self._bench.store.tool_ran(self._fence()))
-        try:
-            return await self._called(name, arguments)
-        finally:
-            await counting
+        """One executed call, counted in the ledger before it runs. Raises `StaleFence`, `BudgetSpent`."""
+        await self._bench.store.tool_ran(self._fence())
+        return await self._called(name, arguments)
 
     async def close(self) -> None:
         """Ends the tool box; returns when its processes are gone."""

@@ -29,6 +29,7 @@ from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, Turn
 from turnkeeper.turns.pausing import Pause, hash_of
 from turnkeeper.turns.permissions import permission_for
+from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.remembered import Remembered
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.tool_news import ToolNews
@@ -54,7 +55,10 @@ class OpenCall:
 
 
 class ToolSteps:
-    """The tool calls of one turn. `resumed` is the pause that the turn comes back from."""
+    """The tool calls of one turn. `resumed` is the pause that the turn comes back from.
+
+    `on_spent` hears that a budget for tool calls is reached.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class ToolSteps:
         fence: Callable[[], Fence],
         *,
         pauses: Pauses,
+        on_spent: Callable[[], None],
         resumed: Pause | None = None,
     ) -> None:
         self._bench = bench
@@ -77,6 +82,7 @@ class ToolSteps:
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
         self._runs = ToolRuns(bench, turn, fence)
         self._pauses = pauses
+        self._on_spent = on_spent
         self._remembered = Remembered(bench.store, turn)
         self._resumed = resumed
         self._open = None if resumed is None else OpenCall(resumed.call, bench.clock.monotonic_ms())
@@ -158,10 +164,20 @@ class ToolSteps:
             return await self._go_on(await self._outcome())
         if not ruling.allowed:
             return _denied(ruling)
-        if call.kind == "client":
-            await self._pauses.ask_app(_call_after(ruling, call, arguments))
-            return await self._go_on(await self._outcome())
-        return await self._returned(call, await self._runs.run(call.name, arguments_after(ruling, arguments)))
+        return await self._allowed(call, ruling)
+
+    async def _allowed(self, call: PendingCall, ruling: Ruling) -> ToolOutput:
+        arguments = self._arguments(call)
+        try:
+            if call.kind == "client":
+                await self._bench.store.tool_allowed(self._fence())
+            else:
+                return await self._returned(call, await self._runs.run(call.name, arguments_after(ruling, arguments)))
+        except BudgetSpent as spent:
+            self._on_spent()
+            return await self._returned(call, ToolOutput("canceled", f"not run: {spent.message}", False, 0))
+        await self._pauses.ask_app(_call_after(ruling, call, arguments))
+        return await self._go_on(await self._outcome())
 
     async def _outcome(self) -> Pause:
         # Where the turn ends while it waits, the store closes the call.
@@ -174,7 +190,7 @@ class ToolSteps:
     async def _go_on(self, pause: Pause) -> ToolOutput:
         call, approval = pause.call, pause.approval
         if approval is None:
-            await self._bench.store.tool_ran(self._fence())
+            await self._bench.store.tool_answered(self._fence())
             return await self._returned(call, self._answered(pause))
         if approval.status != "approved":
             return await self._denied_here(call, "approval", _refusal(approval), [])
@@ -209,7 +225,7 @@ class ToolSteps:
                 output=output.text,
                 request_id_ref=call.request_id or "",
                 duration_ms=output.duration_ms,
-                by_platform=output.status == "unknown",
+                by_platform=output.is_ours,
             )
 
         ruling = await self._bench.governor.ask(

@@ -4,7 +4,7 @@ Pure, and the one place that knows the shape of `usage.json` (contract 19, quest
 believed only as far as they can be true.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -12,11 +12,12 @@ import orjson
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.turns.model import CallRecord, ModelUsage, Usage
+from turnkeeper.turns.money import ZERO, Money, money_document, parse_money
 
 MAX_CALL_TOKENS: Final = 1_000_000_000
 """More than any model call can use; a provider that claims more is cut to this."""
 
-_NO_COST: Final = {"amount": "0", "currency": "USD"}
+NO_COST: Final = Money(ZERO, "USD")
 
 
 class UsageInvalid(LocalProtocolError):
@@ -68,6 +69,7 @@ def call_usage(record: CallRecord) -> ModelUsage:
         output_tokens=record.output_tokens,
         reasoning_tokens=record.reasoning_tokens,
         model_calls=1 if record.accepted else 0,
+        cost=record.cost,
     )
 
 
@@ -84,6 +86,23 @@ def sum_usage(calls: Iterable[CallRecord], *, tool_calls: int, sandbox_ms: int) 
         estimated = estimated or record.estimated
     models = tuple(by_model[name] for name in sorted(by_model))
     return Usage(by_model=models, tool_calls=tool_calls, sandbox_ms=sandbox_ms, estimated=estimated)
+
+
+def total_cost(entries: Iterable[ModelUsage]) -> Money | None:
+    """The sum of the costs; `None` where one that has tokens is unknown, or two are in different currencies."""
+    counted = _that_cost(entries)
+    return _sum_costs(counted) if counted else NO_COST
+
+
+def _that_cost(entries: Iterable[ModelUsage]) -> list[ModelUsage]:
+    return [entry for entry in entries if entry.input_tokens or entry.output_tokens or entry.cost is not None]
+
+
+def _sum_costs(entries: Sequence[ModelUsage]) -> Money | None:
+    known = [entry.cost for entry in entries if entry.cost is not None]
+    if not known or len(known) < len(entries) or len({cost.currency for cost in known}) > 1:
+        return None
+    return Money(sum((cost.amount for cost in known), ZERO), known[0].currency)
 
 
 def totals(usage: Usage) -> UsageTotals:
@@ -115,10 +134,10 @@ def check_usage(usage: Usage) -> None:
 def usage_document(usage: Usage) -> dict[str, object]:
     """The twelve keys of `usage.json`. Raises `UsageInvalid`.
 
-    Cost is null because prices are not known yet, and zero only where nothing could have cost anything.
+    Cost is null where a price is not known, and zero only where nothing could have cost anything.
     """
     check_usage(usage)
-    sums = totals(usage)
+    sums, cost = totals(usage), total_cost(usage.by_model)
     return {
         "input_tokens": sums.input_tokens,
         "cached_input_tokens": sums.cached_input_tokens,
@@ -129,7 +148,7 @@ def usage_document(usage: Usage) -> dict[str, object]:
         "model_calls": sums.model_calls,
         "tool_calls": usage.tool_calls,
         "sandbox_ms": usage.sandbox_ms,
-        "cost": None if sums.total_tokens else _NO_COST,
+        "cost": None if cost is None else money_document(cost),
         "by_model": [model_document(entry) for entry in usage.by_model],
         "estimated": usage.estimated,
     }
@@ -137,7 +156,8 @@ def usage_document(usage: Usage) -> dict[str, object]:
 
 def model_document(entry: ModelUsage) -> dict[str, object]:
     """One `by_model` entry of `usage.json`."""
-    return {"model": entry.model, **_figures(entry), "cost": None}
+    cost = None if entry.cost is None else money_document(entry.cost)
+    return {"model": entry.model, **_figures(entry), "cost": cost}
 
 
 def render_usage(usage: Usage) -> str:
@@ -159,7 +179,9 @@ def parse_usage(text: str) -> Usage:
 
 def _parse_entry(entry: Mapping[str, object]) -> ModelUsage:
     figures = {name: cast("int", value) for name, value in entry.items() if name not in {"model", "cost"}}
-    return ModelUsage(model=cast("str", entry["model"]), **figures)
+    cost = cast("Mapping[str, str] | None", entry["cost"])
+    known = None if cost is None else parse_money(cost["amount"], cost["currency"])
+    return ModelUsage(model=cast("str", entry["model"]), **figures, cost=known)
 
 
 def _figures(entry: ModelUsage) -> dict[str, int]:
@@ -174,8 +196,10 @@ def _figures(entry: ModelUsage) -> dict[str, int]:
 
 
 def _add(one: ModelUsage, other: ModelUsage) -> ModelUsage:
-    added = _figures(other)
-    return ModelUsage(model=one.model, **{name: value + added[name] for name, value in _figures(one).items()})
+    added, cost = _figures(other), _sum_costs(_that_cost((one, other)))
+    return ModelUsage(
+        model=one.model, **{name: value + added[name] for name, value in _figures(one).items()}, cost=cost
+    )
 
 
 def _bounded(value: int, highest: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.turns.samples import SESSION_ID, TURN_ID, a_cancel, a_failure, a_turn, an_ending
 from tests.unit.turns.test_usage import CALL
 
-from turnkeeper.events import administration, catalogue
+from turnkeeper.events import administration, budgets, catalogue, pauses
 from turnkeeper.events.catalogue import EVENT_TYPES, MAX_SUBMISSION_ERRORS, event_schema_text
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.events.founding import USAGE_URI, schema_text
@@ -16,7 +16,8 @@ from turnkeeper.turns.results import render_terminal
 from turnkeeper.turns.usage import model_document, sum_usage, usage_document
 
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
-SBX, MSG, TCL = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("sbx", "msg", "tcl"))
+SBX, MSG, TCL, APR = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("sbx", "msg", "tcl", "apr"))
+BUD = "bud_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 WHE, WHD, EVT = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("whe", "whd", "evt"))
 AGENT = "agt_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 REQUEST = "01a22d15-b1da-60d6-a182-be3d96e05dfc"
@@ -120,7 +121,7 @@ EVENTS = [
     catalogue.sandbox_lost(turn_id=TURN_ID, sandbox_id=SBX, reason="lease_expired", last_beat_at=AT),
     catalogue.sandbox_lost(turn_id=None, sandbox_id=SBX, reason="killed"),
     catalogue.sandbox_released(turn_id=TURN_ID, sandbox_id=SBX, lifetime_ms=9),
-    catalogue.budget_reached(
+    budgets.budget_reached(
         turn_id=TURN_ID,
         attempt=None,
         scope="session",
@@ -129,6 +130,29 @@ EVENTS = [
         limit=9,
         used=9,
     ),
+    budgets.budget_reached(
+        turn_id=TURN_ID,
+        attempt=1,
+        scope="project",
+        scope_id="prj_1",
+        dimension="max_cost",
+        limit={"amount": "1.5", "currency": "USD"},
+        used={"amount": "1.6", "currency": "USD"},
+        budget_id=BUD,
+        resets_at=AT,
+    ),
+    budgets.budget_warning(
+        turn_id=TURN_ID,
+        attempt=1,
+        budget_id=BUD,
+        scope="session",
+        scope_id=SESSION_ID,
+        dimension="max_tool_calls",
+        limit=10,
+        used=8,
+        ratio=0.8,
+    ),
+    budgets.budget_updated(budget_id=BUD, limits={"max_active_ms": 9}, previous_limits={"max_active_ms": 8}),
     catalogue.usage_mismatch(turn_id=TURN_ID, attempt=1, reported={"anything": [1]}, ledger=USAGE),
     catalogue.report_normalized(turn_id=TURN_ID, attempt=1, fields=["result"], reason="no output_schema"),
     catalogue.guardian_unavailable(turn_id=None, hook="sessionEnd", since=AT),
@@ -139,6 +163,38 @@ EVENTS = [
     administration.webhook_endpoint_test(endpoint_id=WHE),
     administration.webhook_delivery_dead(delivery_id=WHD, endpoint_id=WHE, event_id=EVT, attempts=10, last_status=500),
     administration.webhook_delivery_dead(delivery_id=WHD, endpoint_id=WHE, event_id=EVT, attempts=1, last_status=None),
+    pauses.turn_paused(turn_id=TURN_ID, attempt=1, reason="client_tool", waits_for=[TCL], expires_at=AT),
+    pauses.turn_deferred(
+        turn_id=TURN_ID,
+        attempt=1,
+        tool_call_id=TCL,
+        deferral=pauses.Deferral("low_confidence", "human_approval", 5, "ask"),
+        approval_id=APR,
+        deferrals=1,
+    ),
+    pauses.turn_resumed(
+        turn_id=TURN_ID, attempt=1, status="starting", resolved=(APR, "expired"), cause="expiry", paused_ms=0
+    ),
+    pauses.approval_requested(
+        turn_id=TURN_ID,
+        attempt=1,
+        approval_id=APR,
+        tool_call_id=TCL,
+        kind="policy",
+        origin="agent_policy",
+        question="May it?",
+        tool={"name": "shell", "kind": "builtin", "server": None, "input_preview": {"a": 1}, "input_hash": "0" * 64},
+        expires_at=AT,
+    ),
+    pauses.approval_resolved(
+        turn_id=TURN_ID,
+        attempt=1,
+        approval_id=APR,
+        outcome="approved",
+        decided_by=("api_key", None),
+        note=None,
+        modified=True,
+    ),
 ]
 
 

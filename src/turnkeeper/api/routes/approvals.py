@@ -29,7 +29,7 @@ _LISTED: Final = frozenset({"limit", "after", "order", "status", "session_id"})
     responses=answers({200: "ApprovalList"}),
     openapi_extra=query(*LIST_QUERY, "approval_status", "session_id"),
 )
-async def list_approvals(request: Request, deps: Deps, _caller: Caller) -> Response:
+async def list_approvals(request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists approvals, newest first unless `order` says otherwise."""
     values = Query(request, _LISTED)
     status = values.text("status")
@@ -45,7 +45,7 @@ async def list_approvals(request: Request, deps: Deps, _caller: Caller) -> Respo
 
     page = await read_page(
         wanted.page,
-        lambda part: deps.store.approvals(part, status=status, session_id=session_id),
+        lambda part: deps.store.approvals(part, status=status, session_id=session_id, reach=caller.reach),
         element,
     )
     return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))

@@ -22,8 +22,8 @@ from turnkeeper.api.pages import (
 )
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.api.reads import oldest_sequence
+from turnkeeper.api.stream_access import STREAM_TOKEN, StreamReader
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
-from turnkeeper.api.unbuilt import STREAM_QUERY as UNBUILT_STREAM_QUERY
 from turnkeeper.events.cursors import parse_cursor
 from turnkeeper.events.envelope import Event, render_event
 from turnkeeper.turns.model import Session, Turn
@@ -36,7 +36,7 @@ LAST_EVENT_ID: Final = "Last-Event-ID"
 router = APIRouter(prefix="/v1", tags=["events"])
 
 _LISTED: Final = frozenset({"after", "limit", "order", "types"})
-_STREAMED: Final = frozenset({"after", "types", "deltas"})
+_STREAMED: Final = frozenset({"after", "types", "deltas", STREAM_TOKEN})
 _TYPES = re.compile(r"[a-z_]{1,40}(\.[a-z_]{1,40}){1,3}\Z")
 
 
@@ -75,15 +75,16 @@ async def list_turn_events(turn_id: str, request: Request, deps: Deps, _caller: 
     responses=answers({200: "stream", 204: None}),
     openapi_extra=query(*STREAM_QUERY, "turn_id"),
 )
-async def stream_session(session_id: str, request: Request, deps: Deps, caller: Caller) -> Response:
+async def stream_session(session_id: str, request: Request, deps: Deps, reader: StreamReader) -> Response:
     """Streams the events of a session until it is closed."""
-    values = Query(request, _STREAMED | {"turn_id"}, UNBUILT_STREAM_QUERY)
+    values = Query(request, _STREAMED | {"turn_id"})
+    reader.check(session_id)
     session = await deps.store.session(require_id(session_id, "ses", "session"))
     after = _start(request, values, session)
     if session.status == "closed" and after >= session.last_sequence:
         return Response(status_code=204)
     plan = _plan(values, session, after, turn_id=_turn_filter(values), to_turn_end=False)
-    return EventStreamResponse(deps, caller, plan)
+    return EventStreamResponse(deps, reader.key, plan)
 
 
 @router.get(
@@ -91,15 +92,16 @@ async def stream_session(session_id: str, request: Request, deps: Deps, caller: 
     responses=answers({200: "stream", 204: None}),
     openapi_extra=query(*STREAM_QUERY),
 )
-async def stream_turn(turn_id: str, request: Request, deps: Deps, caller: Caller) -> Response:
+async def stream_turn(turn_id: str, request: Request, deps: Deps, reader: StreamReader) -> Response:
     """Streams the events of a turn until its end."""
-    values = Query(request, _STREAMED, UNBUILT_STREAM_QUERY)
+    values = Query(request, _STREAMED)
     turn = await deps.store.turn(require_id(turn_id, "trn", "turn"))
+    reader.check(turn.session_id)
     session = await deps.store.session(turn.session_id)
     after = _start(request, values, session)
     if after >= await _end_sequence(deps, turn):
         return Response(status_code=204)
-    return EventStreamResponse(deps, caller, _plan(values, session, after, turn_id=turn.id, to_turn_end=True))
+    return EventStreamResponse(deps, reader.key, _plan(values, session, after, turn_id=turn.id, to_turn_end=True))
 
 
 def _plan(values: Query, session: Session, after: int, *, turn_id: str | None, to_turn_end: bool) -> StreamPlan:

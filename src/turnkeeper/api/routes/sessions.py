@@ -1,5 +1,6 @@
 """Sessions: open one, look at one, list them, close one (contract 2.2)."""
 
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -9,37 +10,51 @@ from turnkeeper.api.answers import json_response, refuse_idempotency_key, requir
 from turnkeeper.api.auth import Caller, canceled_by
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import Deps
+from turnkeeper.api.filters import SESSION_FILTERS, given, session_filter
 from turnkeeper.api.intake import parse_close, parse_session
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.reads import render_session
 from turnkeeper.api.unbuilt import SESSION_QUERY
+from turnkeeper.turns.access import check_agent
 from turnkeeper.turns.model import Session
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
-_LISTED: Final = frozenset({"limit", "after", "order", "agent_id"})
+_LISTED: Final = frozenset({"limit", "after", "order", "agent_id", *SESSION_FILTERS})
+_NARROWED: Final = (*LIST_QUERY, "agent_id", "session_status", "created_after", "created_before")
 
 
 @router.post("/sessions", status_code=201, responses=answers({201: "Session"}), openapi_extra=body("NewSession"))
-async def create_session(request: Request, deps: Deps, _caller: Caller) -> Response:
+async def create_session(request: Request, deps: Deps, caller: Caller) -> Response:
     """Opens a session with an agent."""
     Query(request, ())
     refuse_idempotency_key(request)
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
-    session = await deps.store.create_session(parse_session(received, deps.settings))
+    new = replace(parse_session(received, deps.settings), project_id=caller.project_id)
+    check_agent(caller, new.agent_id)
+    session = await deps.store.create_session(new)
     return json_response(render_session(session), 201, {"Location": f"/v1/sessions/{session.id}"})
 
 
-@router.get("/sessions", responses=answers({200: "SessionList"}), openapi_extra=query(*LIST_QUERY, "agent_id"))
-async def list_sessions(request: Request, deps: Deps, _caller: Caller) -> Response:
+@router.get(
+    "/sessions",
+    responses=answers({200: "SessionList"}),
+    openapi_extra=query(*_NARROWED),
+)
+async def list_sessions(request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists sessions, newest first unless `order` says otherwise."""
     values = Query(request, _LISTED, SESSION_QUERY)
     agent_id = values.text("agent_id")
     if agent_id is not None:
         require_id(agent_id, "agt", "agent")
-    wanted = list_query(values, deps.cursor_secret, list="sessions", agent_id=agent_id)
-    page = await read_page(wanted.page, lambda part: deps.store.sessions(part, agent_id=agent_id), _element)
+    narrowed = session_filter(values, caller.reach)
+    wanted = list_query(
+        values, deps.cursor_secret, list="sessions", agent_id=agent_id, **given(values, SESSION_FILTERS)
+    )
+    page = await read_page(
+        wanted.page, lambda part: deps.store.sessions(part, agent_id=agent_id, wanted=narrowed), _element
+    )
     return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))
 
 

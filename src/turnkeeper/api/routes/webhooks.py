@@ -1,6 +1,7 @@
 """Webhook endpoints and their deliveries (contract 2.8 and 12)."""
 
 import secrets
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -38,9 +39,9 @@ _PATH: Final = "/webhook_endpoints/{endpoint_id}"
     responses=answers({201: "NewlyMadeWebhookEndpoint"}),
     openapi_extra=body("NewWebhookEndpoint"),
 )
-async def create_endpoint(request: Request, deps: Deps, _caller: Caller) -> Response:
+async def create_endpoint(request: Request, deps: Deps, caller: Caller) -> Response:
     """Makes an endpoint. Its secret is in this answer and never shown again."""
-    new = parse_endpoint(await _read(request, deps), deps.settings)
+    new = replace(parse_endpoint(await _read(request, deps), deps.settings), project_id=caller.project_id)
     secret = _new_secret()
     endpoint = await deps.webhooks.create_endpoint(new, secret=secret)
     location = {"Location": f"/v1/webhook_endpoints/{endpoint.id}"}
@@ -48,12 +49,12 @@ async def create_endpoint(request: Request, deps: Deps, _caller: Caller) -> Resp
 
 
 @router.get("/webhook_endpoints", responses=answers({200: "WebhookEndpointList"}), openapi_extra=query(*LIST_QUERY))
-async def list_endpoints(request: Request, deps: Deps, _caller: Caller) -> Response:
+async def list_endpoints(request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists endpoints, newest first unless `order` says otherwise."""
     wanted = list_query(Query(request, _LISTED), deps.cursor_secret, list="webhook_endpoints")
 
     async def fetch(part: PageRequest) -> Page[Endpoint]:
-        return Page(*await deps.webhooks.endpoints(_listed(part)))
+        return Page(*await deps.webhooks.endpoints(replace(_listed(part), project_id=caller.project_id)))
 
     page = await read_page(wanted.page, fetch, _endpoint_element)
     return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))

@@ -70,7 +70,10 @@ class DeliveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewEndpoint:
-    """An endpoint to be made, already checked. `types` are names or globs (`turn.*`); no `agent_ids` means all."""
+    """An endpoint to be made, already checked. `types` are names or globs (`turn.*`); no `agent_ids` means all.
+
+    It gets the events of its project; without a `project_id` of the one that whatever names none is in.
+    """
 
     url: str
     types: tuple[str, ...] = ("*",)
@@ -78,6 +81,7 @@ class NewEndpoint:
     ordering: Ordering = "none"
     description: str = ""
     enabled: bool = True
+    project_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class Endpoint:
     api_version: str
     created_at: datetime
     updated_at: datetime
+    project_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Listed:
     limit: int = 20
     after: str | None = None
     order: Literal["asc", "desc"] = "desc"
+    project_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,116 @@
+"""Posting a turn, whichever way (contract 2.3, 9 and 11): its key, its schema, and the answer or the stream.
+
+Answers for a stream that has its place before the turn is accepted, so that `too_many_streams` never means that a turn
+was made. Losing the stream loses nothing else.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+
+from fastapi import Request
+from starlette.responses import Response
+
+from turnkeeper.api.answers import IDEMPOTENCY_HEADER, json_response
+from turnkeeper.api.bodies import JsonBody
+from turnkeeper.api.deps import ApiDeps
+from turnkeeper.api.intake import TurnBody
+from turnkeeper.api.pages import Query
+from turnkeeper.api.problems import RequestRefused
+from turnkeeper.api.reads import oldest_sequence, read_turn
+from turnkeeper.api.streams import EventStreamResponse, StreamPlan
+from turnkeeper.turns.access import check_scope
+from turnkeeper.turns.idempotency import fingerprint, parse_key
+from turnkeeper.turns.model import AgentLimits, ApiKey
+from turnkeeper.turns.ports import Accepted, NewTurn
+from turnkeeper.turns.schema_rules import OutputSchemaInvalid
+
+
+def wants_stream(request: Request, caller: ApiKey) -> bool:
+    """Whether the answer is to be the turn's stream. Raises `RequestRefused`, `AccessDenied`."""
+    wanted = Query(request, {"stream"}).choice("stream", ("true", "false"), "false") == "true"
+    if wanted:
+        check_scope(caller, "events:read")
+    return wanted
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The request's key. Raises `RequestRefused`, `IdempotencyKeyInvalid`."""
+    values = request.headers.getlist(IDEMPOTENCY_HEADER)
+    if len(values) > 1:
+        raise RequestRefused("idempotency_key_invalid", "The header is given twice.", param=IDEMPOTENCY_HEADER)
+    return parse_key(values[0]) if values else None
+
+
+def fingerprint_of(request: Request, received: JsonBody) -> str:
+    """What makes this request the same as another one with its key."""
+    return fingerprint(request.method, request.url.path, received.members)
+
+
+async def check_schema(deps: ApiDeps, schema_json: str | None) -> None:
+    """Raises `OutputSchemaInvalid`."""
+    if schema_json is None:
+        return
+    try:
+        await deps.schema_checker.compile(schema_json)
+    except OutputSchemaInvalid as invalid:
+        invalid.detail["pointer"] = f"/output_schema{invalid.detail.get('pointer', '')}"
+        raise
+
+
+def new_turn(
+    request: Request, received: JsonBody, caller: ApiKey, parsed: TurnBody, limits: AgentLimits, *, session_id: str
+) -> NewTurn:
+    """The turn that a body asks for, with the agent's numbers where it says nothing."""
+    key, repairs, attempts = idempotency_key(request), parsed.max_repair_attempts, parsed.max_attempts
+    return NewTurn(
+        session_id=session_id,
+        input_text=parsed.input_text,
+        input_json=parsed.input_json,
+        output_schema_json=parsed.output_schema_json,
+        metadata_json=parsed.metadata_json,
+        budget=parsed.budget,
+        max_repair_attempts=limits.max_repair_attempts if repairs is None else repairs,
+        max_attempts=limits.max_attempts if attempts is None else attempts,
+        on_busy=parsed.on_busy,
+        start_by=parsed.start_by,
+        idempotency_key=key,
+        fingerprint=None if key is None else fingerprint_of(request, received),
+        api_key_id=caller.id,
+    )
+
+
+async def answer_post(
+    deps: ApiDeps, caller: ApiKey, accept: Callable[[], Awaitable[Accepted]], *, stream: bool
+) -> Response:
+    """202 with the new turn, 200 with the one that the key stands for already; or 200 with the turn's stream."""
+    if not stream:
+        accepted = await accept()
+        document = await read_turn(deps.store, accepted.turn)
+        return json_response(document, 200 if accepted.replayed else 202, _headers(accepted))
+    with ExitStack() as place:
+        place.enter_context(deps.streams.admit(caller.id, key_limit=caller.limits.streams))
+        accepted = await accept()
+        plan = await _plan(deps, accepted)
+        answer = EventStreamResponse(deps, caller, plan, place=place.pop_all())
+    answer.headers.update(_headers(accepted))
+    return answer
+
+
+async def _plan(deps: ApiDeps, accepted: Accepted) -> StreamPlan:
+    session = await deps.store.session(accepted.turn.session_id)
+    return StreamPlan(
+        session_id=session.id,
+        after=accepted.events_after,
+        head_sequence=session.last_sequence,
+        oldest_sequence=oldest_sequence(session),
+        turn_id=accepted.turn.id,
+        types=frozenset(),
+        to_turn_end=True,
+        closed=session.status == "closed",
+        deltas="withheld",
+    )
+
+
+def _headers(accepted: Accepted) -> dict[str, str]:
+    headers = {"Location": f"/v1/turns/{accepted.turn.id}", "Events-After": str(accepted.events_after)}
+    return headers | ({"Idempotent-Replayed": "true"} if accepted.replayed else {})

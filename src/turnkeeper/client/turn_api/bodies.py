@@ -1,0 +1,43 @@
+"""Paths and bodies of requests (contract 2). Nothing that was not given is sent, so that the server's defaults hold."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from turnkeeper.client.settings import SettingRefused
+
+KEY_BYTES: Final = 16
+
+
+def path_of(*parts: str) -> str:
+    """`/v1/` and the parts; what an id contains cannot lead to another path. Raises `SettingRefused`."""
+    if not all(parts) or {".", ".."} & set(parts):
+        raise SettingRefused("a part of the path is empty or no id")
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def new_idempotency_key() -> str:
+    """A key that no other request has."""
+    return secrets.token_hex(KEY_BYTES)
+
+
+def given(extra: Mapping[str, Any] | None = None, **members: Any) -> dict[str, Any]:
+    """The members that are not None, and `extra` beside them."""
+    return {name: value for name, value in members.items() if value is not None} | dict(extra or {})
+
+
+def turn_body(
+    input_: str | Any, *, start_by: datetime | None, extra: Mapping[str, Any] | None, **members: Any
+) -> dict[str, Any]:
+    """The body of a turn."""
+    shown = None if start_by is None else time_text(start_by, "start_by")
+    return given(extra, input=input_, start_by=shown, **members)
+
+
+def time_text(at: datetime, name: str) -> str:
+    """The time as the API takes it. Raises `SettingRefused` for one without its offset."""
+    if at.tzinfo is None:
+        raise SettingRefused(f"{name} has no offset from UTC")
+    return at.isoformat()

@@ -1,0 +1,225 @@
+"""Sessions and turns one can do something with (contract 2.2 to 2.5).
+
+Each answer is a new handle, and a handle stays as it was when it was read: `refresh` reads again.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from turnkeeper.client.turn_api.bodies import new_idempotency_key, path_of, turn_body
+from turnkeeper.client.turn_api.connection import AsyncConnection, monotonic_ms
+from turnkeeper.client.turn_api.documents import Json
+from turnkeeper.client.turn_api.pages import listed
+from turnkeeper.client.turn_api.problems import ApiProblem, ServerUnreachable, WaitTimedOut
+from turnkeeper.client.turn_api.retries import Call
+from turnkeeper.client.turn_api.streams import AsyncEventStream
+from turnkeeper.client.turn_api.views import ApprovalRule, Event, SessionView, Submission, TurnView
+
+LONG_POLL_MS: Final = 25_000
+EVENTS_PAGE: Final = 1_000
+_AWAY: Final = frozenset({429, 500, 502, 503, 504})
+
+OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt"]
+CancelMode: TypeAlias = Literal["graceful", "immediate"]
+
+
+class AsyncTurn(TurnView):
+    """A turn. `events_after` is the sequence just before its first event, `replayed` says that the key was known."""
+
+    __slots__ = ("_connection", "events_after", "replayed")
+
+    _connection: AsyncConnection
+    events_after: int
+    replayed: bool
+
+    def __init__(
+        self, members: Json, connection: AsyncConnection, *, events_after: int | None = None, replayed: bool = False
+    ) -> None:
+        super().__init__(members)
+        first = self.first_sequence
+        known = events_after if events_after is not None else first - 1 if first else 0
+        object.__setattr__(self, "_connection", connection)
+        object.__setattr__(self, "events_after", known)
+        object.__setattr__(self, "replayed", replayed)
+
+    async def refresh(self) -> "AsyncTurn":
+        """The turn as it is now."""
+        return await self._asked(Call("GET", self._path(), repeatable=True))
+
+    async def wait(self, timeout_ms: int | None = None) -> "AsyncTurn":
+        """The turn once it has ended. Raises `WaitTimedOut`; the turn goes on then.
+
+        A server that is away for less than `Retries.outage_ms` does not end the wait.
+        """
+        started_ms, turn, failures = monotonic_ms(), self, 0
+        away_since_ms: int | None = None
+        while not turn.ended:
+            asked_ms = monotonic_ms()
+            left_ms = None if timeout_ms is None else timeout_ms - (asked_ms - started_ms)
+            if left_ms is not None and left_ms <= 0:
+                raise WaitTimedOut(turn, timeout_ms or 0)
+            wait_ms = LONG_POLL_MS if left_ms is None else min(LONG_POLL_MS, left_ms)
+            try:
+                turn, failures, away_since_ms = await self._polled(wait_ms), 0, None
+            except (ServerUnreachable, ApiProblem) as error:
+                away_since_ms = away_since_ms or asked_ms
+                if not self._is_bearable(error, away_since_ms):
+                    raise
+                failures += 1
+            # A server that stops answers at once: it is not asked again in the same breath.
+            if not turn.ended and monotonic_ms() - asked_ms < wait_ms:
+                await self._connection.pause(max(1, failures))
+        return turn
+
+    async def cancel(self, *, mode: CancelMode = "graceful", reason: str | None = None) -> "AsyncTurn":
+        """Asks the turn to stop; one that waits in the queue ends at once, an ended one stays as it is."""
+        body = {"mode": mode} | ({} if reason is None else {"reason": reason})
+        return await self._asked(Call("POST", self._path("cancel"), body, repeatable=True))
+
+    async def answer_tool(self, tool_call_id: str, *, output: Any = None, error: str | None = None) -> "AsyncTurn":
+        """Answers a call of a tool that the app runs: `output` (text or JSON) or, if it went wrong, `error`."""
+        given = {"output": output} if error is None else {"error": error}
+        body = {"tool_call_id": tool_call_id, **given}
+        return await self._asked(Call("POST", self._path("tool_results"), body, repeatable=True))
+
+    async def submissions(self) -> Sequence[Submission]:
+        """What the agent submitted for the output schema, refused values too."""
+        call = Call("GET", self._path("submissions"), repeatable=True)
+        return [Submission(members) async for members in listed(self._connection, call, page=None)]
+
+    async def events(self, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
+        """The stored events of the turn so far, in their order."""
+        call = Call("GET", self._path("events"), query=_event_query(types) | {"after": str(after)}, repeatable=True)
+        async for members in listed(self._connection, call, page=EVENTS_PAGE):
+            yield Event(members)
+
+    def stream(self, *, after: int | None = None, types: Sequence[str] = ()) -> AsyncEventStream:
+        """The events of the turn, stored ones first, then as they come, up to its end."""
+        start = self.events_after if after is None else after
+        path = self._path("events", "stream")
+        return AsyncEventStream(self._connection, path, after=start, query=_event_query(types), gapless=False)
+
+    async def session(self) -> "AsyncSession":
+        """The session that the turn is in."""
+        answer = await self._connection.ask(Call("GET", path_of("sessions", self.session_id), repeatable=True))
+        return AsyncSession(answer.members, self._connection)
+
+    def _path(self, *verbs: str) -> str:
+        return path_of("turns", self.id, *verbs)
+
+    async def _polled(self, wait_ms: int) -> "AsyncTurn":
+        call = Call("GET", self._path(), query={"wait_ms": str(wait_ms)}, repeatable=True)
+        return self._again((await self._connection.ask(call, timeout_ms=wait_ms)).members)
+
+    async def _asked(self, call: Call) -> "AsyncTurn":
+        return self._again((await self._connection.ask(call)).members)
+
+    def _again(self, members: Json) -> "AsyncTurn":
+        return AsyncTurn(members, self._connection, events_after=self.events_after, replayed=self.replayed)
+
+    def _is_bearable(self, error: ServerUnreachable | ApiProblem, away_since_ms: int) -> bool:
+        if isinstance(error, ApiProblem) and error.status not in _AWAY:
+            return False
+        return monotonic_ms() - away_since_ms < self._connection.retries.outage_ms
+
+
+class AsyncSession(SessionView):
+    """A session with an agent."""
+
+    __slots__ = ("_connection",)
+
+    _connection: AsyncConnection
+
+    def __init__(self, members: Json, connection: AsyncConnection) -> None:
+        super().__init__(members)
+        object.__setattr__(self, "_connection", connection)
+
+    async def refresh(self) -> "AsyncSession":
+        """The session as it is now."""
+        return await self._asked(Call("GET", self._path(), repeatable=True))
+
+    async def post_turn(
+        self,
+        input: str | Sequence[Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        output_schema: Mapping[str, Any] | bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        budget: Mapping[str, Any] | None = None,
+        on_busy: OnBusy | None = None,
+        start_by: datetime | None = None,
+        max_repair_attempts: int | None = None,
+        max_attempts: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> AsyncTurn:
+        """Posts a turn, once, however often it has to be sent: without a key of yours it gets a random one.
+
+        With a key of yours the same turn comes back after a crash of the app too (`replayed`). `extra` has members
+        that this version does not know. Raises `Conflict` (`session_busy`, `session_closed`), `TooMany`, and the rest.
+        """
+        body = turn_body(
+            input,
+            output_schema=output_schema,
+            metadata=metadata,
+            budget=budget,
+            on_busy=on_busy,
+            start_by=start_by,
+            max_repair_attempts=max_repair_attempts,
+            max_attempts=max_attempts,
+            extra=extra,
+        )
+        key = new_idempotency_key() if idempotency_key is None else idempotency_key
+        answer = await self._connection.ask(
+            Call("POST", self._path("turns"), body, idempotency_key=key, repeatable=True)
+        )
+        after = answer.headers.get("events-after", "")
+        return AsyncTurn(
+            answer.members,
+            self._connection,
+            events_after=int(after) if after.isdecimal() else None,
+            replayed=answer.headers.get("idempotent-replayed") == "true",
+        )
+
+    async def turns(
+        self, *, limit: int | None = None, order: Literal["asc", "desc"] = "desc"
+    ) -> AsyncIterator[AsyncTurn]:
+        """The session's turns, newest first unless `order` says otherwise."""
+        call = Call("GET", self._path("turns"), query={"order": order}, repeatable=True)
+        async for members in listed(self._connection, call, limit=limit):
+            yield AsyncTurn(members, self._connection)
+
+    async def events(self, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
+        """The stored events so far, in their order."""
+        call = Call("GET", self._path("events"), query=_event_query(types) | {"after": str(after)}, repeatable=True)
+        async for members in listed(self._connection, call, page=EVENTS_PAGE):
+            yield Event(members)
+
+    def stream(self, *, after: int | None = None, types: Sequence[str] = ()) -> AsyncEventStream:
+        """The events behind `after` (behind those this handle knows of, if it is None), until the session is closed."""
+        start = self.last_sequence if after is None else after
+        path = self._path("events", "stream")
+        return AsyncEventStream(self._connection, path, after=start, query=_event_query(types), gapless=not types)
+
+    async def approval_rules(self) -> Sequence[ApprovalRule]:
+        """The answers that hold for the same input until the session ends."""
+        call = Call("GET", self._path("approval_rules"), repeatable=True)
+        return [ApprovalRule(members) async for members in listed(self._connection, call, page=None)]
+
+    async def remove_approval_rule(self, rule_id: str) -> None:
+        """Takes a remembered answer back."""
+        await self._connection.ask(Call("DELETE", self._path("approval_rules", rule_id)))
+
+    async def close(self, *, mode: Literal["drain", "cancel"] = "drain") -> "AsyncSession":
+        """Takes no more turns; `drain` works off the queue first, `cancel` cancels it."""
+        return await self._asked(Call("POST", self._path("close"), {"mode": mode}, repeatable=True))
+
+    def _path(self, *verbs: str) -> str:
+        return path_of("sessions", self.id, *verbs)
+
+    async def _asked(self, call: Call) -> "AsyncSession":
+        return AsyncSession((await self._connection.ask(call)).members, self._connection)
+
+
+def _event_query(types: Sequence[str]) -> dict[str, str]:
+    return {"types": ",".join(types)} if types else {}

@@ -1,0 +1,224 @@
+"""What a server has besides sessions and turns one holds: agents, approvals, webhooks, budgets (contract 2).
+
+Made from `turnkeeper.client.turn_api.resources` by `tests/unit/client/turn_api_half.py`; change it there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from turnkeeper.client.turn_api.bodies import given, path_of
+from turnkeeper.client.turn_api.connection_blocking import Connection
+from turnkeeper.client.turn_api.handles_blocking import Session, Turn
+from turnkeeper.client.turn_api.pages_blocking import listed
+from turnkeeper.client.turn_api.retries import Call
+from turnkeeper.client.turn_api.views import Agent, Approval, Budget, Event
+
+Order: TypeAlias = Literal["asc", "desc"]
+
+
+class Agents:
+    """Agents (contract 2.1)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self,
+        name: str,
+        model: Mapping[str, Any],
+        *,
+        instructions: str | None = None,
+        tools: Sequence[str | Mapping[str, Any]] | None = None,
+        permissions: Mapping[str, str] | None = None,
+        limits: Mapping[str, int] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Agent:
+        """Makes an agent. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`."""
+        body = given(
+            extra,
+            name=name,
+            model=model,
+            instructions=instructions,
+            tools=tools,
+            permissions=permissions,
+            limits=limits,
+            metadata=metadata,
+        )
+        return Agent((self._connection.ask(Call("POST", path_of("agents"), body))).members)
+
+    def get(self, agent_id: str) -> Agent:
+        """The agent. Raises `NotFound`."""
+        call = Call("GET", path_of("agents", agent_id), repeatable=True)
+        return Agent((self._connection.ask(call)).members)
+
+    def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Agent]:
+        """Agents, newest first unless `order` says otherwise."""
+        call = Call("GET", path_of("agents"), query={"order": order}, repeatable=True)
+        for members in listed(self._connection, call, limit=limit):
+            yield Agent(members)
+
+
+class Sessions:
+    """Sessions (contract 2.2)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self,
+        agent: Agent | str,
+        *,
+        title: str | None = None,
+        budget: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Opens a session with an agent, or with the agent of this id."""
+        agent_id = agent if isinstance(agent, str) else agent.id
+        body = given(extra, agent_id=agent_id, title=title, budget=budget, metadata=metadata)
+        answer = self._connection.ask(Call("POST", path_of("sessions"), body))
+        return Session(answer.members, self._connection)
+
+    def get(self, session_id: str) -> Session:
+        """The session. Raises `NotFound`."""
+        answer = self._connection.ask(Call("GET", path_of("sessions", session_id), repeatable=True))
+        return Session(answer.members, self._connection)
+
+    def list(
+        self, *, agent_id: str | None = None, limit: int | None = None, order: Order = "desc"
+    ) -> Iterator[Session]:
+        """Sessions, newest first unless `order` says otherwise."""
+        query = given(agent_id=agent_id, order=order)
+        for members in listed(
+            self._connection, Call("GET", path_of("sessions"), query=query, repeatable=True), limit=limit
+        ):
+            yield Session(members, self._connection)
+
+
+class Turns:
+    """Turns by their ids; a session posts them (contract 2.3)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, turn_id: str) -> Turn:
+        """The turn. Raises `NotFound`."""
+        answer = self._connection.ask(Call("GET", path_of("turns", turn_id), repeatable=True))
+        return Turn(answer.members, self._connection)
+
+    def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Turn]:
+        """Turns of all sessions, newest first unless `order` says otherwise."""
+        call = Call("GET", path_of("turns"), query={"order": order}, repeatable=True)
+        for members in listed(self._connection, call, limit=limit):
+            yield Turn(members, self._connection)
+
+
+class Events:
+    """Events by their ids; a session or a turn lists and streams them (contract 2.4)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, event_id: str) -> Event:
+        """The event. Raises `NotFound`."""
+        call = Call("GET", path_of("events", event_id), repeatable=True)
+        return Event((self._connection.ask(call)).members)
+
+
+class Approvals:
+    """Questions that turns wait for (contract 2.5)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(
+        self,
+        *,
+        status: str | None = "pending",
+        session_id: str | None = None,
+        limit: int | None = None,
+        order: Order = "desc",
+    ) -> Iterator[Approval]:
+        """Approvals, those that wait unless told otherwise; `status=None` has all."""
+        query = given(status=status, session_id=session_id, order=order)
+        call = Call("GET", path_of("approvals"), query=query, repeatable=True)
+        for members in listed(self._connection, call, limit=limit):
+            yield Approval(members)
+
+    def get(self, approval_id: str) -> Approval:
+        """The approval. Raises `NotFound`."""
+        call = Call("GET", path_of("approvals", approval_id), repeatable=True)
+        return Approval((self._connection.ask(call)).members)
+
+    def approve(
+        self,
+        approval: Approval | str,
+        *,
+        note: str | None = None,
+        remember: Literal["once", "session"] | None = None,
+        modified_input: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
+        input_hash: str | None = None,
+    ) -> Approval:
+        """Lets the step go on. An `Approval` binds the answer to the input it showed; with an id say `input_hash`.
+
+        Raises `Conflict` (`approval_already_decided`, `approval_input_changed`).
+        """
+        more = given(remember=remember, modified_input=modified_input, context=context)
+        return self._decide(approval, "approve", input_hash, note, more)
+
+    def deny(self, approval: Approval | str, *, note: str | None = None, input_hash: str | None = None) -> Approval:
+        """Denies the step; the agent is told so. Raises `Conflict`."""
+        return self._decide(approval, "deny", input_hash, note, {})
+
+    def _decide(
+        self, approval: Approval | str, word: str, input_hash: str | None, note: str | None, more: Mapping[str, Any]
+    ) -> Approval:
+        approval_id = approval if isinstance(approval, str) else approval.id
+        if input_hash is None and not isinstance(approval, str) and approval.tool is not None:
+            input_hash = approval.tool.input_hash
+        body = given(more, decision=word, input_hash=input_hash, note=note)
+        call = Call("POST", path_of("approvals", approval_id, "decision"), body, repeatable=True)
+        return Approval((self._connection.ask(call)).members)
+
+
+class Budgets:
+    """Budgets over a project, a key, an agent or a session (contract 2.7 and 8)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self,
+        scope: Mapping[str, str],
+        limits: Mapping[str, Any],
+        *,
+        window: Literal["total", "day", "month"] | None = None,
+        timezone: str | None = None,
+        warn_at: Sequence[float] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Budget:
+        """Makes a budget. `scope` is `{"type": …, "id": …}`."""
+        body = given(extra, scope=scope, limits=limits, window=window, timezone=timezone, warn_at=warn_at)
+        return Budget((self._connection.ask(Call("POST", path_of("budgets"), body))).members)
+
+    def get(self, budget_id: str) -> Budget:
+        """The budget with what is used of it. Raises `NotFound`."""
+        call = Call("GET", path_of("budgets", budget_id), repeatable=True)
+        return Budget((self._connection.ask(call)).members)
+
+    def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Budget]:
+        """Budgets, newest first unless `order` says otherwise."""
+        call = Call("GET", path_of("budgets"), query={"order": order}, repeatable=True)
+        for members in listed(self._connection, call, limit=limit):
+            yield Budget(members)
+
+    def change(self, budget_id: str, changes: Mapping[str, Any]) -> Budget:
+        """Changes members of a budget; what is left out stays. Raising a limit lets turns go on."""
+        call = Call("PATCH", path_of("budgets", budget_id), changes, repeatable=True)
+        return Budget((self._connection.ask(call)).members)
+
+    def delete(self, budget_id: str) -> None:
+        """Ends a budget."""
+        self._connection.ask(Call("DELETE", path_of("budgets", budget_id), repeatable=True))

@@ -1,0 +1,347 @@
+"""Agents, sessions, turns, approvals, webhooks, budgets as an app sees them (contract 2 to 4).
+
+Pure. One class per object of the contract; the members are documented there. Whatever else came is in `members`.
+"""
+
+from typing import Final
+
+from turnkeeper.client.turn_api.documents import (
+    Anything,
+    Document,
+    Members,
+    Moment,
+    OptionalMembers,
+    OptionalMoment,
+    OptionalText,
+    OptionalWhole,
+    Part,
+    Parts,
+    Switch,
+    Text,
+    Texts,
+    Whole,
+)
+
+TERMINAL_STATUSES: Final = frozenset({"completed", "failed", "canceled"})
+
+
+class Agent(Document):
+    """An agent (contract 2.1). Its version never changes."""
+
+    __slots__ = ()
+
+    id = Text()
+    version = Whole()
+    name = Text()
+    model = Members()
+    instructions = Text()
+    tools = Anything()
+    permissions = OptionalMembers()
+    limits = Members()
+    metadata = Members()
+    created_at = Moment()
+    archived_at = OptionalMoment()
+
+
+class SessionView(Document):
+    """A session (contract 2.2). `status`: idle, busy, paused, closing or closed."""
+
+    __slots__ = ()
+
+    id = Text()
+    agent_id = Text()
+    agent_version = Whole()
+    status = Text()
+    active_turn_id = OptionalText()
+    queue_depth = Whole()
+    last_sequence = Whole()
+    oldest_sequence = Whole()
+    title = OptionalText()
+    budget = OptionalMembers()
+    metadata = Members()
+    created_at = Moment()
+    last_active_at = Moment()
+    closed_at = OptionalMoment()
+    expires_at = OptionalMoment()
+
+
+class Cost(Document):
+    """An amount of money; `amount` is a decimal text."""
+
+    __slots__ = ()
+
+    amount = Text()
+    currency = Text()
+
+
+class Usage(Document):
+    """What a turn used, subagents and repairs included (contract 4). `cost` is None where a price is not known."""
+
+    __slots__ = ()
+
+    input_tokens = Whole()
+    cached_input_tokens = Whole()
+    cache_write_tokens = Whole()
+    output_tokens = Whole()
+    reasoning_tokens = Whole()
+    total_tokens = Whole()
+    model_calls = Whole()
+    tool_calls = Whole()
+    sandbox_ms = Whole()
+    cost = Part(Cost)
+    by_model = Anything()
+    estimated = Switch()
+
+
+class Pause(Document):
+    """Why a turn waits, for which approvals or tool calls, and until when."""
+
+    __slots__ = ()
+
+    reason = Text()
+    waits_for = Texts()
+    expires_at = OptionalMoment()
+    deferrals = OptionalWhole()
+
+
+class TurnFault(Document):
+    """Why a turn failed."""
+
+    __slots__ = ()
+
+    type = Text()
+    code = Text()
+    message = Text()
+    retryable = Switch()
+
+
+class Output(Document):
+    """What the agent said last."""
+
+    __slots__ = ()
+
+    text = Text()
+
+
+class TurnView(Document):
+    """A turn (contract 3). Of an ended one the answer is in `output`, `result` and `result_error`."""
+
+    __slots__ = ()
+
+    id = Text()
+    session_id = Text()
+    agent_id = Text()
+    agent_version = Whole()
+    status = Text()
+    stop_reason = OptionalText()
+    input = Anything()
+    output_schema = Anything()
+    output = Part(Output)
+    result = Anything()
+    result_error = OptionalText()
+    usage = Part(Usage)
+    metadata = Members()
+    idempotency_key = OptionalText()
+    budget = OptionalMembers()
+    on_busy = Text()
+    queue_position = OptionalWhole()
+    blocked_by = OptionalMembers()
+    attempt = Whole()
+    max_attempts = Whole()
+    repair_attempts_left = OptionalWhole()
+    pause = Part(Pause)
+    error = Part(TurnFault)
+    parent_turn_id = OptionalText()
+    retry_of = OptionalText()
+    cancel_requested_at = OptionalMoment()
+    created_at = Moment()
+    started_at = OptionalMoment()
+    ended_at = OptionalMoment()
+    start_by = OptionalMoment()
+    duration_ms = OptionalWhole()
+    first_sequence = OptionalWhole()
+    last_sequence = OptionalWhole()
+
+    @property
+    def ended(self) -> bool:
+        """Whether this is its end: completed, failed or canceled."""
+        return self.status in TERMINAL_STATUSES
+
+    @property
+    def text(self) -> str:
+        """What the agent said last; empty before the end."""
+        return "" if self.output is None else self.output.text
+
+
+class Submission(Document):
+    """A value that the agent submitted for the output schema."""
+
+    __slots__ = ()
+
+    submission = Whole()
+    valid = Switch()
+    value = Anything()
+    errors = Anything()
+    withheld = Switch()
+
+
+class ToolView(Document):
+    """The call that an approval is about."""
+
+    __slots__ = ()
+
+    name = Text()
+    kind = OptionalText()
+    server = OptionalText()
+    input_preview = Anything()
+    input_hash = OptionalText()
+
+
+class Approval(Document):
+    """A question that a turn waits for (contract 2.5)."""
+
+    __slots__ = ()
+
+    id = Text()
+    kind = Text()
+    session_id = Text()
+    turn_id = Text()
+    tool_call_id = OptionalText()
+    status = Text()
+    origin = Text()
+    tool = Part(ToolView)
+    question = OptionalText()
+    reasons = Anything()
+    created_at = Moment()
+    expires_at = OptionalMoment()
+    decided_at = OptionalMoment()
+    decided_by = OptionalMembers()
+    note = OptionalText()
+    remember = OptionalText()
+
+
+class ApprovalRule(Document):
+    """An answer that holds for the same input until its session ends."""
+
+    __slots__ = ()
+
+    id = Text()
+    session_id = Text()
+    tool = Text()
+    input_hash = Text()
+    origin = Text()
+    created_at = Moment()
+    decided_by = OptionalMembers()
+
+
+class Event(Document):
+    """An event's envelope (contract 10.1), whatever its type: types that this version does not know are events too.
+
+    `sequence` is None for events outside of a session and for those that are not kept, such as pieces of text.
+    """
+
+    __slots__ = ()
+
+    id = OptionalText()
+    type = Text()
+    api_version = OptionalText()
+    created_at = OptionalMoment()
+    source = OptionalText()
+    project_id = OptionalText()
+    session_id = OptionalText()
+    turn_id = OptionalText()
+    sequence = OptionalWhole()
+    attempt = OptionalWhole()
+    thread_id = OptionalText()
+    data = OptionalMembers()
+    data_url = OptionalText()
+
+    @property
+    def ends_turn(self) -> bool:
+        """Whether this is the one terminal event of its turn."""
+        return self.type.startswith("turn.") and self.type.removeprefix("turn.") in TERMINAL_STATUSES
+
+
+class WebhookEndpoint(Document):
+    """An address that events are sent to (contract 2.8). `secret` is there once, in the answer that made it."""
+
+    __slots__ = ()
+
+    id = Text()
+    url = Text()
+    types = Texts()
+    agent_ids = Texts()
+    payload = Text()
+    ordering = Text()
+    api_version = Text()
+    enabled = Switch()
+    disabled_reason = OptionalText()
+    failing_since = OptionalMoment()
+    description = OptionalText()
+    created_at = Moment()
+    updated_at = Moment()
+    secret = OptionalText()
+
+    def __repr__(self) -> str:
+        return f"WebhookEndpoint(id={self.id!r}, url={self.url!r})"
+
+
+class WebhookSecret(Document):
+    """A new secret, shown once, and until when the older ones sign beside it."""
+
+    __slots__ = ()
+
+    id = Text()
+    secret = Text()
+    overlap_until = OptionalMoment()
+
+
+class DeliveryAttempt(Document):
+    """One try of a delivery, and what came back."""
+
+    __slots__ = ()
+
+    attempt = Whole()
+    at = Moment()
+    duration_ms = OptionalWhole()
+    status = OptionalWhole()
+    error = OptionalText()
+    response_head = OptionalText()
+
+
+class WebhookDelivery(Document):
+    """One event on its way to one endpoint. `tries` and `request` are there where one delivery was asked for."""
+
+    __slots__ = ()
+
+    id = Text()
+    endpoint_id = Text()
+    event_id = Text()
+    event_type = Text()
+    session_id = OptionalText()
+    sequence = OptionalWhole()
+    status = Text()
+    attempts = Whole()
+    last_status = OptionalWhole()
+    next_attempt_at = OptionalMoment()
+    created_at = Moment()
+    ended_at = OptionalMoment()
+    request = OptionalMembers()
+    tries = Parts(DeliveryAttempt)
+
+
+class Budget(Document):
+    """A budget over a project, a key, an agent or a session (contract 2.7 and 8)."""
+
+    __slots__ = ()
+
+    id = Text()
+    scope = Members()
+    window = Text()
+    timezone = OptionalText()
+    limits = Members()
+    used = OptionalMembers()
+    reserved = OptionalMembers()
+    warn_at = Anything()
+    status = Text()
+    resets_at = OptionalMoment()

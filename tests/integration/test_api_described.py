@@ -1,0 +1,139 @@
+"""Every operation, asked by and against its description: what it answers is what the document says."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis.strategies import SearchStrategy
+from tests.contract.pause_samples import a_pause
+from tests.integration.api_door import Api, opened
+from tests.integration.described_requests import (
+    Answer,
+    Operation,
+    Request,
+    bad,
+    check_answer,
+    good,
+    is_described,
+    operations,
+    send,
+)
+from tests.integration.described_values import Described, Json
+
+EXAMPLES: Final = 8
+WORLD: Final = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    suppress_health_check=(HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.large_base_example),
+    derandomize=True,
+)
+SINKS: Final = {"url": "https://1.1.1.1/hook", "types": ["*"]}
+
+
+@dataclass(frozen=True)
+class Door:
+    """An API in which a little of everything exists, and the loop that it lives in."""
+
+    api: Api
+    run: asyncio.Runner
+    described: Described
+
+    @property
+    def document(self) -> Json:
+        return self.described.document
+
+    def ask(self, request: Request) -> Answer:
+        return self.run.run(send(self.api.app, request, self.api.secret))
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    folder: Path = tmp_path_factory.mktemp("described")
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        api = runner.run(stack.enter_async_context(opened(folder, None, None, 100)))
+        try:
+            document = runner.run(api.seen("/openapi.json"))
+            yield Door(api, runner, Described(document, runner.run(furnished(api))))
+        finally:
+            runner.run(stack.aclose())
+
+
+async def furnished(api: Api) -> dict[str, tuple[str, ...]]:
+    """Ids of what exists: turns in every state, and the things around them."""
+    endpoint = await api.made("/v1/webhook_endpoints", SINKS)
+    delivery = await api.made(f"/v1/webhook_endpoints/{endpoint['id']}/test")
+    key = await api.made("/v1/api_keys", {"name": "another", "scopes": ["*"]})
+    sessions = [await api.session() for _ in range(3)]
+    first, second = [await api.turn(sessions[number], output_schema={"type": "object"}) for number in (0, 1)]
+    await api.completed(await api.started(), result_json="{}")
+    claim = await api.started()
+    pause = a_pause(api.deps.clock, api.deps.ids, claim.fence)
+    await api.store.pause(claim.fence, pause, ())
+    queued = await api.turn(sessions[1], metadata={"k": "v"})
+    await api.made(f"/v1/sessions/{sessions[2]}/close", {"mode": "cancel"})
+    events = (await api.seen(f"/v1/sessions/{sessions[0]}/events"))["data"]
+    assert pause.approval is not None
+    return {
+        "agt": (first["agent_id"], second["agent_id"]),
+        "apr": (pause.approval.id,),
+        "evt": (events[0]["id"], events[-1]["id"]),
+        "key": (key["id"],),
+        "ses": tuple(sessions),
+        "trn": (first["id"], second["id"], queued["id"]),
+        "whd": (delivery["id"],),
+        "whe": (endpoint["id"],),
+    }
+
+
+Requests = Callable[[Described, Operation], SearchStrategy[Request]]
+Law = Callable[[Operation, Request], None]
+
+
+def holds(door: Door, requests: Requests, law: Law) -> int:
+    """Holds every operation to a law; returns how many there are."""
+    found = list(operations(door.document))
+    for operation in found:
+        hold(operation, requests(door.described, operation), law)
+    return len(found)
+
+
+def hold(operation: Operation, requests: SearchStrategy[Request], law: Law) -> None:
+    @WORLD
+    @given(requests)
+    def one(request: Request) -> None:
+        note(operation.name)
+        law(operation, request)
+
+    one()
+
+
+def test_what_is_asked_as_described_is_answered_as_described(door: Door) -> None:
+    taken = set[str]()
+
+    def law(operation: Operation, request: Request) -> None:
+        answer = door.ask(request)
+        check_answer(door.document, operation, answer)
+        assert answer.status not in {405, 413, 415}
+        assert b'"invalid_json"' not in answer.body
+        if answer.status < 400:
+            taken.add(operation.name)
+
+    all_of_them = holds(door, good, law)
+    # The others need what no schema can say: an open question's hash, a tool call that waits, a dead delivery.
+    assert len(taken) > all_of_them * 2 / 3
+
+
+def test_what_is_asked_in_any_other_way_is_answered_as_described(door: Door) -> None:
+    def law(operation: Operation, request: Request) -> None:
+        answer = door.ask(request)
+        check_answer(door.document, operation, answer)
+        assert answer.status >= 400 or is_described(door.document, operation, request.body)
+
+    assert holds(door, bad, law) > 40
