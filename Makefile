@@ -47,6 +47,7 @@ bench: $(DEV) ## measure the hot paths on this machine
 	@$(BIN)/python -m benchmarks.guardian
 	@$(BIN)/python -m benchmarks.policy
 	@$(BIN)/python -m benchmarks.turns
+	@$(BIN)/python -m benchmarks.streams
 
 fuzz: $(DEV) ## send hostile traffic to the Guardian's doors (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python tests/conformance/fuzz_doors.py $(ARGS)

@@ -8,6 +8,7 @@ from typing import Annotated, Protocol, cast
 from fastapi import Depends, Request
 
 from turnkeeper.api.rates import RequestRates
+from turnkeeper.api.event_reads import EventReads
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.webhooks.addresses import Network
@@ -80,6 +81,7 @@ class ApiDeps:
     model_params: frozenset[str] | None = None
     settings: ApiSettings = ApiSettings()
     streams: StreamRegistry = field(default_factory=StreamRegistry)
+    event_reads: EventReads = field(default_factory=EventReads)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     questions: GuardianQuestions | None = None
 
