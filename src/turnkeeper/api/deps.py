@@ -7,8 +7,8 @@ from typing import Annotated, Protocol, cast
 
 from fastapi import Depends, Request
 
-from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.event_reads import EventReads
+from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.webhooks.addresses import Network
@@ -16,6 +16,7 @@ from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
+from turnkeeper.turns.budget_ports import BudgetStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.schema_check import SchemaChecker
@@ -75,6 +76,7 @@ class ApiDeps:
     cursor_secret: bytes = field(repr=False)
     readiness: Callable[[], Awaitable[Readiness]]
     webhooks: WebhookStore
+    budgets: BudgetStore
     access: AccessStore
     providers: frozenset[str]
     tool_names: frozenset[str]
