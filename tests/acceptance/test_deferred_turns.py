@@ -24,27 +24,27 @@ rules:
     tools: [shell]
     decision: defer
     reasoning: Commands are for people to allow.
-    defer: {reason: pending_dependency, resolution_method: human_approval, resolution_timeout_ms: WAIT}
+    defer: {reason: pending_dependency, resolution_method: human_approval, resolution_timeout_ms: 600000}
 """
+PROMPT = "tools=1 command=echo+x>>marks text=done"
 COLD = "[worker]\npause_warm_ms = 0\n"
 
 
 class Place:
-    """A server whose Guardian defers every command, and a session on it."""
+    """A server whose Guardian defers every command."""
 
-    def __init__(self, folder: Path, model: StubModel, *, wait_ms: int = 600_000, policy: str = POLICY) -> None:
+    def __init__(self, folder: Path, model: StubModel) -> None:
         rules = folder / "policy.yaml"
-        rules.write_text(policy.replace("WAIT", str(wait_ms)))
+        rules.write_text(POLICY)
         config = model.config(f'{NO_WARM_BOXES}{COLD}[guardian]\npolicy = "{rules}"\n')
         self.server = Server(folder, config, environment={"STUB_KEY": "k"})
+        self._where = ("--config", str(self.server.config_file), "--data-dir", str(self.server.data_dir))
 
-    def post(self, prompt: str) -> Json:
+    def post(self, prompt: str, *, pause_expiry_ms: int = 600_000) -> Json:
         """A turn in a session of its own."""
-        agent = self.server.post(
-            "/v1/agents",
-            {"name": "a", "model": {"provider": "stub", "id": "m"}, "instructions": "Work.", "tools": ["shell"]},
-        )
-        session = self.server.post("/v1/sessions", {"agent_id": agent["id"]})
+        agent: Json = {"name": "a", "model": {"provider": "stub", "id": "m"}, "tools": ["shell"]}
+        made = self.server.post("/v1/agents", {**agent, "limits": {"pause_expiry_ms": pause_expiry_ms}})
+        session = self.server.post("/v1/sessions", {"agent_id": made["id"]})
         return self.server.post(f"/v1/sessions/{session['id']}/turns", {"input": prompt})
 
     def paused(self, turn_id: str) -> Json:
@@ -65,30 +65,45 @@ class Place:
         payloads = [(request["method"], request["params"]["payload"]) for request in asked]
         return [(payload[said[method]], payload["turn_id"]) for method, payload in payloads if method in said]
 
-    def approved_by_ana(self) -> None:
-        """Somebody answers the Guardian's own question, with a key of the Guardian's."""
-        where = ("--config", str(self.server.config_file), "--data-dir", str(self.server.data_dir))
-        who = ("--name", "ana", "--scope", "approvals:decide", "--scope", "guardian:read", "--approver", "*")
-        key_file = self.server.home / "ana.key"
-        made = run_command("guardian", "keys", "create", *who, *where, home=self.server.home)
-        key_file.write_text(made.stdout)
-        listed = run_command("approvals", "list", "--json", *where, home=self.server.home)
-        question = json.loads(listed.stdout)[0]["approval_id"]
-        answer = ("approve", question, "--key-file", str(key_file))
-        done = run_command("approvals", *answer, *where, home=self.server.home)
-        assert done.returncode == 0, made.stderr + listed.stderr + done.stderr
+    def marks(self, session_id: str) -> str:
+        """What the command left in the workspace."""
+        marker = self.server.data_dir / "workspaces" / session_id / "marks"
+        return marker.read_text() if marker.exists() else ""
 
-    def verified(self) -> None:
-        """`verify` finds nothing."""
-        done = self.server.command("verify")
+    def run(self, *arguments: str) -> str:
+        """What a `turnkeeper` command prints; it must succeed."""
+        done = run_command(*arguments, *self._where, home=self.server.home)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def key_file(self, *command: str) -> str:
+        """A file with a new API key."""
+        path = self.server.home / "a.key"
+        path.write_text(self.run(*command, "--name", "ana"))
+        return str(path)
+
+    def approved_with_the_guardian(self, turn_id: str) -> None:
+        """Somebody answers the Guardian's own question, with a key of the Guardian's."""
+        scopes = ("--scope", "approvals:decide", "--scope", "guardian:read", "--approver", "*")
+        key_file = self.key_file("guardian", "keys", "create", *scopes)
+        questions = json.loads(self.run("approvals", "list", "--json"))
+        mine = next(one["approval_id"] for one in questions if one["turn_id"] == turn_id)
+        self.run("approvals", "approve", mine, "--key-file", key_file)
+
+    def denied_on_the_command_line(self, approval_id: str) -> None:
+        """Somebody denies the turn's approval, with a key of the turn API."""
+        assert approval_id in self.run("approvals", "list", "--turns")
+        key_file = self.key_file("keys", "create")
+        self.run("approvals", "deny", approval_id, "--key-file", key_file, "--note", "no")
 
 
-@pytest.fixture
-def model() -> Iterator[StubModel]:
-    """A model whose answers follow from the conversation alone."""
-    with StubModel() as running:
-        yield running
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One server with a model whose answers follow from the conversation alone."""
+    with StubModel() as model:
+        made = Place(tmp_path_factory.mktemp("deferred"), model)
+        with made.server:
+            yield made
 
 
 def until(read: Callable[[], Json], reached: Callable[[Json], bool]) -> Json:
@@ -100,67 +115,55 @@ def until(read: Callable[[], Json], reached: Callable[[Json], bool]) -> Json:
     return found
 
 
-def marks(place: Place, session_id: str) -> str:
-    """What the command left in the workspace."""
-    marker = place.server.data_dir / "workspaces" / session_id / "marks"
-    return marker.read_text() if marker.exists() else ""
+def test_a_deferred_call_survives_a_killed_server_and_runs_once(place: Place) -> None:
+    server, turn = place.server, place.post(PROMPT)
+    approval = place.paused(turn["id"])
+    server.kill()
+    server.start()
+    assert server.get(f"/v1/turns/{turn['id']}")["status"] == "paused"
+    assert place.marks(turn["session_id"]) == ""
+    server.post(f"/v1/approvals/{approval['id']}/decision", {"decision": "approve"})
+    ended = server.ended(turn["id"])
+    assert ended["status"] == "completed", (ended["error"], server.log_tail())
+    assert (ended["output"], ended["attempt"]) == ({"text": "done"}, 1)
+    assert place.marks(turn["session_id"]) == "x\n"
+    types = [event["type"] for event in server.events(turn["session_id"])]
+    assert types.count("turn.completed") == 1
+    place.closed(turn["session_id"])
+    assert place.windows(turn["session_id"]) == [
+        (said, turn["id"]) for said in ("user_message", "deferred", "auto_continuation", "completed")
+    ]
+    place.run("verify")
 
 
-def test_a_deferred_call_survives_a_killed_server_and_runs_once(tmp_path: Path, model: StubModel) -> None:
-    place = Place(tmp_path, model)
-    with place.server as server:
-        turn = place.post("tools=1 command=echo+x>>marks text=done")
-        approval = place.paused(turn["id"])
-        server.kill()
-        server.start()
-        assert server.get(f"/v1/turns/{turn['id']}")["status"] == "paused"
-        assert marks(place, turn["session_id"]) == ""
-        server.post(f"/v1/approvals/{approval['id']}/decision", {"decision": "approve"})
-        ended = server.ended(turn["id"])
-        assert ended["status"] == "completed", (ended["error"], server.log_tail())
-        assert (ended["output"], ended["attempt"]) == ({"text": "done"}, 1)
-        assert marks(place, turn["session_id"]) == "x\n"
-        types = [event["type"] for event in server.events(turn["session_id"])]
-        assert types.count("turn.completed") == 1
-        place.closed(turn["session_id"])
-        assert place.windows(turn["session_id"]) == [
-            (said, turn["id"]) for said in ("user_message", "deferred", "auto_continuation", "completed")
-        ]
-    place.verified()
-
-
-def test_an_answer_given_to_the_guardian_settles_the_turn(tmp_path: Path, model: StubModel) -> None:
-    place = Place(tmp_path, model)
-    with place.server as server:
-        turn = place.post("tools=1 command=echo+x>>marks text=done")
-        place.paused(turn["id"])
-        place.approved_by_ana()
-        ended = server.ended(turn["id"])
-        assert (ended["status"], marks(place, turn["session_id"])) == ("completed", "x\n")
-        told = [event["data"] for event in server.events(turn["session_id"]) if event["type"] == "approval.resolved"]
-        assert [one["decided_by"]["type"] for one in told] == ["guardian"]
-    place.verified()
+def test_an_answer_given_to_the_guardian_settles_the_turn(place: Place) -> None:
+    turn = place.post(PROMPT)
+    place.paused(turn["id"])
+    place.approved_with_the_guardian(turn["id"])
+    ended = place.server.ended(turn["id"])
+    assert (ended["status"], place.marks(turn["session_id"])) == ("completed", "x\n")
+    events = place.server.events(turn["session_id"])
+    told = [event["data"] for event in events if event["type"] == "approval.resolved"]
+    assert [one["decided_by"]["type"] for one in told] == ["guardian"]
+    place.run("verify")
 
 
 @pytest.mark.parametrize("end", ["cancel", "close", "deny", "expire"])
-def test_a_turn_that_is_stopped_while_it_waits_leaves_balanced_windows(
-    tmp_path: Path, model: StubModel, end: str
-) -> None:
-    place = Place(tmp_path, model, wait_ms=1_500 if end == "expire" else 600_000)
-    with place.server as server:
-        turn = place.post("tools=1 command=echo+x>>marks text=done")
-        approval = place.paused(turn["id"]) if end != "expire" else {}
-        if end == "cancel":
-            server.post(f"/v1/turns/{turn['id']}/cancel", {})
-        elif end == "close":
-            server.post(f"/v1/sessions/{turn['session_id']}/close", {"mode": "cancel"})
-        elif end == "deny":
-            server.post(f"/v1/approvals/{approval['id']}/decision", {"decision": "deny", "note": "no"})
-        ended = server.ended(turn["id"])
-        assert ended["status"] == ("canceled" if end in {"cancel", "close"} else "completed")
-        assert marks(place, turn["session_id"]) == ""
-        place.closed(turn["session_id"])
-        said = [said for said, _ in place.windows(turn["session_id"])]
-        went_on = ["auto_continuation", "completed"] if end in {"deny", "expire"} else []
-        assert said == ["user_message", "deferred", *went_on]
-    place.verified()
+def test_a_turn_that_is_stopped_while_it_waits_leaves_balanced_windows(place: Place, end: str) -> None:
+    server, turn = place.server, place.post(PROMPT, pause_expiry_ms=1_000 if end == "expire" else 600_000)
+    if end == "cancel":
+        place.paused(turn["id"])
+        server.post(f"/v1/turns/{turn['id']}/cancel", {})
+    elif end == "close":
+        place.paused(turn["id"])
+        server.post(f"/v1/sessions/{turn['session_id']}/close", {"mode": "cancel"})
+    elif end == "deny":
+        place.denied_on_the_command_line(place.paused(turn["id"])["id"])
+    ended = server.ended(turn["id"])
+    assert ended["status"] == ("canceled" if end in {"cancel", "close"} else "completed")
+    assert place.marks(turn["session_id"]) == ""
+    place.closed(turn["session_id"])
+    said = [said for said, _ in place.windows(turn["session_id"])]
+    went_on = ["auto_continuation", "completed"] if end in {"deny", "expire"} else []
+    assert said == ["user_message", "deferred", *went_on]
+    place.run("verify")

@@ -9,7 +9,7 @@ from turnkeeper.turns.model import Fence, StepAnswer, StopReason, Submission, Tu
 from turnkeeper.turns.ports import StaleFence
 
 
-async def attempted(rig: Rig, **changes: object) -> Fence:
+async def attempted(rig: Rig, **changes: Any) -> Fence:
     """A running turn with an open window, that may be tried once more."""
     fence = await rig.running(max_attempts=2, **changes)
     start = a_step(rig.ids, fence.turn_id, "steps/turnStart", in_window=False)

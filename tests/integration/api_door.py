@@ -14,7 +14,7 @@ from turnkeeper.api.app import build_api
 from turnkeeper.api.auth import generate_secret
 from turnkeeper.api.deps import ApiDeps, ApiSettings, Readiness
 from turnkeeper.api.stream_registry import StreamRegistry
-from turnkeeper.clock import SystemClock
+from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.catalogue import turn_started, turn_starting
 from turnkeeper.ids import RandomIds
 from turnkeeper.store.turn_store import SqlTurnStore
@@ -121,9 +121,13 @@ def serve(
 
 @asynccontextmanager
 async def opened(
-    folder: Path, settings: ApiSettings | None, streams: StreamRegistry | None, queue_depth: int
+    folder: Path,
+    settings: ApiSettings | None = None,
+    streams: StreamRegistry | None = None,
+    queue_depth: int = 100,
+    clock: Clock | None = None,
 ) -> AsyncGenerator[Api]:
-    clock, news = SystemClock(), LocalWakeups()
+    clock, news = clock or SystemClock(), LocalWakeups()
     store = await SqlTurnStore.open(
         f"sqlite:///{folder}/turnkeeper.db",
         clock=clock,
@@ -148,6 +152,7 @@ async def opened(
         cursor_secret=b"c" * 32,
         readiness=readiness,
         webhooks=store.webhooks(),
+        budgets=store.budgets(),
         access=store.access(),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),

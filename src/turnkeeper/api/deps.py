@@ -7,6 +7,7 @@ from typing import Annotated, Protocol, cast
 
 from fastapi import Depends, Request
 
+from turnkeeper.api.event_reads import EventReads
 from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
@@ -15,6 +16,7 @@ from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
+from turnkeeper.turns.budget_ports import BudgetStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.schema_check import SchemaChecker
@@ -74,12 +76,14 @@ class ApiDeps:
     cursor_secret: bytes = field(repr=False)
     readiness: Callable[[], Awaitable[Readiness]]
     webhooks: WebhookStore
+    budgets: BudgetStore
     access: AccessStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None
     settings: ApiSettings = ApiSettings()
     streams: StreamRegistry = field(default_factory=StreamRegistry)
+    event_reads: EventReads = field(default_factory=EventReads)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     questions: GuardianQuestions | None = None
 

@@ -37,7 +37,7 @@ def given(values: Query, names: Collection[str]) -> Mapping[str, str | None]:
 
 
 def _made(values: Query) -> tuple[datetime | None, datetime | None]:
-    return _time(values, "created_after"), _time(values, "created_before")
+    return time_of(values, "created_after"), time_of(values, "created_before")
 
 
 def _one_of(values: Query, name: str, options: Collection[str]) -> str | None:
@@ -45,7 +45,8 @@ def _one_of(values: Query, name: str, options: Collection[str]) -> str | None:
     return None if text is None else values.choice(name, tuple(options), text)
 
 
-def _time(values: Query, name: str) -> datetime | None:
+def time_of(values: Query, name: str) -> datetime | None:
+    """A time with its offset, in UTC. Raises `RequestRefused`."""
     text = values.text(name)
     if text is None:
         return None

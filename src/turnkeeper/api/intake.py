@@ -13,9 +13,10 @@ import orjson
 from turnkeeper.acs.strictjson import JsonValue, member_slices
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody, element_slices
+from turnkeeper.api.budget_intake import parse_limits
 from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
-from turnkeeper.api.unbuilt import AGENT_FIELDS, BUDGET_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
+from turnkeeper.api.unbuilt import AGENT_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
 from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
@@ -45,7 +46,6 @@ _TURN_NAMES = frozenset(
         "start_by",
     }
 )
-_BUDGET_NAMES = ("max_model_calls", "max_total_tokens", "max_output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
     fields.close({"agent_id", "title", "budget", "metadata"}, SESSION_FIELDS)
     agent_id = fields.required_text("agent_id", max_characters=MAX_NAME_CHARACTERS)
     title = fields.text("title", max_characters=MAX_NAME_CHARACTERS)
-    budget = parse_budget(fields.object("budget"))
+    budget = parse_limits(fields.object("budget"))
     metadata_json = parse_metadata(fields, body, settings)
     if agent_id and not is_id(agent_id, "agt"):
         fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
@@ -100,7 +100,7 @@ def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:
     fields.close(_TURN_NAMES, TURN_FIELDS)
     input_text = _input_text(fields, body.slices, settings.text_bytes)
     metadata_json = parse_metadata(fields, body, settings)
-    budget = parse_budget(fields.object("budget"))
+    budget = parse_limits(fields.object("budget"))
     repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
     attempts = fields.integer("max_attempts", low=1, high=MAX_ATTEMPTS)
     on_busy = cast("OnBusy", fields.choice("on_busy", ("enqueue", "reject", "interrupt"), "enqueue"))
@@ -180,15 +180,6 @@ def _limits(fields: Fields | None) -> AgentLimits:
         max_attempts=attempts or 1,
         pause_expiry_ms=fields.integer("pause_expiry_ms", low=1, high=MAX_PAUSE_EXPIRY_MS),
     )
-
-
-def parse_budget(fields: Fields | None) -> Budget | None:
-    """The limits of a budget; what is wrong with them is noted."""
-    if fields is None:
-        return None
-    fields.close(_BUDGET_NAMES, BUDGET_FIELDS)
-    calls, total, output = (fields.integer(name, low=1, code="budget_invalid") for name in _BUDGET_NAMES)
-    return Budget(max_model_calls=calls, max_total_tokens=total, max_output_tokens=output)
 
 
 def parse_metadata(fields: Fields, body: JsonBody, settings: ApiSettings) -> str:

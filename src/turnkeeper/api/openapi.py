@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from turnkeeper.api.filters import SESSION_VIEWS
+from turnkeeper.api.openapi_budgets import BUDGET_COMPONENTS
 from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
 from turnkeeper.api.openapi_streams import STREAM_COMPONENTS
@@ -63,6 +64,12 @@ _VALUES: Final[Mapping[str, Document]] = {
     ),
     "created_after": _value("created_after", {"type": "string", "format": "date-time"}, "Only what was made later."),
     "created_before": _value("created_before", {"type": "string", "format": "date-time"}, "Only what was made before."),
+    "scope_id": _value("scope_id", {"type": "string", "maxLength": 64}, "Only of this project, key, agent or session."),
+    "group_by": _value(
+        "group_by", {"enum": ["session", "agent", "api_key", "model", "day"], "default": "day"}, "What is summed by."
+    ),
+    "from": _value("from", {"type": "string", "format": "date-time"}, "From then on; 30 days before `to` without it."),
+    "to": _value("to", {"type": "string", "format": "date-time"}, "Until then; until now without it."),
     "approval_status": _value("status", {"enum": list(APPROVAL_STATUSES)}, "Only with this status."),
     "turn_id": _value("turn_id", {"type": "string", "pattern": _ID_PATTERN.format("trn")}, "Only of this turn."),
     "wait_ms": _value(
@@ -124,7 +131,13 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
     if app.openapi_schema is None or "Problem" not in app.openapi_schema.get("components", {}).get("schemas", {}):
         document = generate()
         components = document.setdefault("components", {})
-        components["schemas"] = {**COMPONENTS, **WEBHOOK_COMPONENTS, **STREAM_COMPONENTS, **KEY_COMPONENTS}
+        components["schemas"] = {
+            **COMPONENTS,
+            **WEBHOOK_COMPONENTS,
+            **STREAM_COMPONENTS,
+            **KEY_COMPONENTS,
+            **BUDGET_COMPONENTS,
+        }
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION
         _secure(document)

@@ -58,9 +58,20 @@ _NAME: Final[Schema] = {
 }
 _TITLE: Final[Schema] = {"type": ["string", "null"], "maxLength": 200, "pattern": r"^[^\x00-\x1f\x7f]*$"}
 _TEXT: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 262_144, "pattern": r"\S"}
-_LIMITS: Final[Schema] = {
-    name: {"type": ["integer", "null"], "minimum": 1, "maximum": 2**53 - 1}
-    for name in ("max_model_calls", "max_total_tokens", "max_output_tokens")
+LIMITS: Final[Schema] = {
+    **{
+        name: {"type": ["integer", "null"], "minimum": 1, "maximum": 2**53 - 1}
+        for name in ("max_model_calls", "max_total_tokens", "max_output_tokens", "max_tool_calls", "max_active_ms")
+    },
+    "max_cost": nullable(
+        closed_object(
+            ("amount", "currency"),
+            {
+                "amount": {"type": "string", "pattern": r"^(?!0(\.0+)?$)(0|[1-9][0-9]{0,11})(\.[0-9]{1,12})?$"},
+                "currency": {"type": "string", "pattern": "^[A-Z]{3}$"},
+            },
+        )
+    ),
 }
 _COST: Final[Schema] = nullable(open_object({"amount": {"type": "string"}, "currency": {"type": "string"}}))
 _TOKENS: Final[Schema] = {
@@ -95,7 +106,7 @@ _TURN_MEMBERS: Final[Schema] = {
 }
 
 _REQUESTS: Final[Schema] = {
-    "Budget": closed_object((), _LIMITS),
+    "Budget": closed_object((), LIMITS),
     "NewAgent": closed_object(
         ("name", "model"),
         {
@@ -179,9 +190,9 @@ _ANSWERS: Final[Schema] = {
             "last_sequence": whole_number(0),
             "oldest_sequence": whole_number(0),
             "workspace": {"type": "object"},
-            "budget_id": _NULL,
+            "budget_id": nullable(id_schema("bud")),
             "budget": nullable({"type": "object"}),
-            "usage": _NULL,
+            "usage": nullable({"$ref": "#/components/schemas/Usage"}),
             "title": {"type": ["string", "null"]},
             "metadata": {"type": "object"},
             "created_at": _TIME,

@@ -4,9 +4,10 @@ from collections.abc import Collection
 from typing import Final
 
 from turnkeeper.api.bodies import JsonBody
+from turnkeeper.api.budget_intake import parse_limits
 from turnkeeper.api.deps import ApiSettings
 from turnkeeper.api.fields import Fields
-from turnkeeper.api.intake import TurnBody, parse_budget, parse_metadata, parse_session, parse_turn
+from turnkeeper.api.intake import TurnBody, parse_metadata, parse_session, parse_turn
 from turnkeeper.turns.model import Budget
 from turnkeeper.turns.ports import NewSession
 
@@ -30,7 +31,7 @@ def parse_retry(body: JsonBody, settings: ApiSettings) -> tuple[str | None, Budg
     fields = Fields(body.members)
     fields.close({"metadata", "budget"}, {})
     metadata_json = parse_metadata(fields, body, settings) if fields.has("metadata") else None
-    budget = parse_budget(fields.object("budget"))
+    budget = parse_limits(fields.object("budget"))
     fields.finish()
     return metadata_json, budget
 

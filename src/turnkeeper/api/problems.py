@@ -93,7 +93,14 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "idempotency_key_reused": ProblemKind(
         422, "The Idempotency-Key belongs to another request", "Use another key, or repeat the first body unchanged."
     ),
-    "budget_invalid": ProblemKind(422, "Invalid budget", "Each limit is a whole number above zero."),
+    "budget_invalid": ProblemKind(
+        422, "Invalid budget", "Each limit is a whole number above zero, or for `max_cost` an amount above zero."
+    ),
+    "price_unknown": ProblemKind(
+        422, "The model has no price", "Put its price with PUT /v1/model_prices, or use a budget of tokens or calls."
+    ),
+    "too_many_budgets": ProblemKind(409, "Too many budgets", "Archive a budget that is not used."),
+    "budget_archived": ProblemKind(409, "The budget is archived", "Make another one."),
     "not_supported_yet": ProblemKind(422, "Not supported yet", _LATER_HINT),
     "webhook_address_refused": ProblemKind(
         422, "Webhooks may not be sent to this address", "Use a public https address, or have its network listed."

@@ -5,7 +5,6 @@ sent comes back token for token; after the end a turn shows the terminal event's
 submitted value that was not allowed (amendment 7).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -15,7 +14,8 @@ import orjson
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
 from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.clock import render_time
-from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus
+from turnkeeper.turns.budget_accounts import limits_document
+from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus, Usage
 from turnkeeper.turns.pausing import Pause
 from turnkeeper.turns.ports import TurnReads
 from turnkeeper.turns.usage import render_usage
@@ -148,7 +148,7 @@ def render_agent(agent: Agent) -> bytes:
     )
 
 
-def render_session(session: Session) -> bytes:
+def render_session(session: Session, usage: Usage | None = None) -> bytes:
     """The session object (contract 2.2), with the inline budget beside it."""
     return orjson.dumps(
         {
@@ -162,9 +162,9 @@ def render_session(session: Session) -> bytes:
             "last_sequence": session.last_sequence,
             "oldest_sequence": oldest_sequence(session),
             "workspace": {"mode": "ephemeral" if session.ephemeral else "persistent"},
-            "budget_id": None,
+            "budget_id": session.budget_id,
             "budget": budget_document(session.budget),
-            "usage": None,
+            "usage": None if usage is None else orjson.Fragment(render_usage(usage)),
             "title": session.title,
             "metadata": orjson.Fragment(session.metadata_json),
             "created_at": render_time(session.created_at),
@@ -203,16 +203,9 @@ def render_submission(submission: Submission) -> bytes:
     )
 
 
-def budget_document(budget: Budget | None) -> dict[str, int] | None:
+def budget_document(budget: Budget | None) -> dict[str, object] | None:
     """The limits that are set; `None` without a budget."""
-    if budget is None:
-        return None
-    limits: Mapping[str, int | None] = {
-        "max_model_calls": budget.max_model_calls,
-        "max_total_tokens": budget.max_total_tokens,
-        "max_output_tokens": budget.max_output_tokens,
-    }
-    return {name: limit for name, limit in limits.items() if limit is not None}
+    return None if budget is None else limits_document(budget)
 
 
 def raw_or_none(text: str | None) -> orjson.Fragment | None:

@@ -59,12 +59,14 @@ class FrameBuffer:
 
     async def put(self, frame: bytes, *, timeout_ms: int) -> bool:
         """Takes the frame as soon as it fits. `False`: it did not fit within the time."""
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while not self._fits(frame):
-                    await self._change()
-        except TimeoutError:
-            return False
+        # A deadline costs more than all the rest, and hardly any frame needs one.
+        if not self._fits(frame):
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    while not self._fits(frame):
+                        await self._change()
+            except TimeoutError:
+                return False
         self._append(frame)
         return True
 
@@ -74,13 +76,14 @@ class FrameBuffer:
         self._append(last)
 
     async def get(self, *, timeout_ms: int) -> bytes | None:
-        """What is buffered, joined; a heartbeat when nothing came within the time; `None` at the end."""
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while not self._frames and not self._closed:
-                    await self._change()
-        except TimeoutError:
-            return HEARTBEAT
+        """The next frame; a heartbeat when nothing came within the time; `None` at the end."""
+        if not self._frames and not self._closed:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    while not self._frames and not self._closed:
+                        await self._change()
+            except TimeoutError:
+                return HEARTBEAT
         if not self._frames:
             return None
         taken = self._frames.popleft()

@@ -123,8 +123,8 @@ class EventStreamResponse(Response):
         with self._deps.news.watch(plan.session_id) as watch:
             await self._put(FIRST_LINE + _ready(plan))
             while True:
-                events = await self._deps.store.events(
-                    plan.session_id, after=self._position, limit=BATCH_EVENTS, turn_id=plan.turn_id
+                events = await self._deps.event_reads.after(
+                    self._deps.store, plan.session_id, self._position, limit=BATCH_EVENTS, turn_id=plan.turn_id
                 )
                 for event in events:
                     if not await self._pass_on(event):

@@ -30,7 +30,6 @@ SESSION_FIELDS: Final[UnbuiltFields] = {
 TURN_FIELDS: Final[UnbuiltFields] = {
     "priority": ("interactive",),
 }
-BUDGET_FIELDS: Final[UnbuiltFields] = {"max_cost": (), "max_tool_calls": (), "max_active_ms": ()}
 
 _METADATA_FILTER: Final = re.compile(r"metadata\[.{0,200}\]\Z", re.DOTALL)
 AGENT_QUERY: Final[tuple[str, ...]] = ()
@@ -49,21 +48,17 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("POST", "/v1/turns/{}/pause"),
     ("POST", "/v1/turns/{}/resume"),
     ("POST", "/v1/turns/{}/messages"),
-    ("GET", "/v1/turns/{}/usage"),
     ("GET", "/v1/turns/{}/artifacts"),
     ("GET", "/v1/events"),
 )
 RESOURCES: Final = (
     "admin",
     "artifacts",
-    "budgets",
     "connections",
     "files",
-    "model_prices",
     "schedules",
     "secrets",
     "skills",
-    "usage",
 )
 
 _ENDPOINT_PATTERNS = tuple(

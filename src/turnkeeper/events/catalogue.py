@@ -40,6 +40,7 @@ EVENT_TYPES: Final = (
     "tool.started",
     "tool.completed",
     "model.called",
+    "model.retrying",
     "sandbox.ready",
     "sandbox.lost",
     "sandbox.released",
@@ -328,6 +329,21 @@ def model_called(
         "retries": retries,
     }
     return _event("model.called", data, attempt=attempt)
+
+
+def model_retrying(
+    *, turn_id: str, attempt: int | None, provider: str, model: str, status: int | None, delay_ms: int, try_number: int
+) -> NewEvent:
+    """A provider did not answer; the call is sent again after `delay_ms`."""
+    data: dict[str, object] = {
+        "turn_id": turn_id,
+        "provider": provider,
+        "model": model,
+        "status": status,
+        "delay_ms": delay_ms,
+        "try": try_number,
+    }
+    return _event("model.retrying", data, attempt=attempt)
 
 
 def sandbox_ready(*, turn_id: str | None, sandbox_id: str, kind: str, start_ms: int, warm: bool) -> NewEvent:

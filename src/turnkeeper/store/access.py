@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 
 from turnkeeper.events.administration import api_key_changed
+from turnkeeper.store.budget_tables import budgets
 from turnkeeper.store.pages import load_page
 from turnkeeper.store.pause_tables import approvals
 from turnkeeper.store.rows import to_json, to_key
@@ -82,6 +83,7 @@ _NAMED: Final[Mapping[str, tuple[Select[*tuple[Any, ...]], ...]]] = {
             webhook_endpoints.c.id == webhook_deliveries.c.endpoint_id
         ),
     ),
+    "bud": (_of_project(budgets.c.project_id, budgets.c.id),),
     "key": (_of_project(api_keys.c.project_id, api_keys.c.id),),
 }
 """How to find whose a thing is, by the prefix of its id. What is not here is nobody's."""

@@ -4,7 +4,7 @@ INVARIANT: whoever changes figures has locked the session's row before, and then
 so that no two bodies wait for each other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -52,7 +52,9 @@ _OVER_LOCKED: Final = _OVER.with_for_update()
 _OWNERS: Final[dict[str, Any]] = {"session": sessions, "agent": agents, "api_key": api_keys}
 
 
-def accounts_over(conn: Connection, turn: RowMapping, now: datetime, *, locked: bool) -> list[Account]:
+def accounts_over(
+    conn: Connection, turn: RowMapping | Mapping[str, object], now: datetime, *, locked: bool
+) -> list[Account]:
     """The budgets over a row of `turns`, those in their current window; `locked` until the end of the transaction."""
     values = {
         "turn": turn["id"],

@@ -5,7 +5,7 @@ under the lock of the session's row and then of the budgets' own.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -184,7 +184,7 @@ def _price_of_row(conn: Connection, turn: RowMapping, now: datetime) -> Price | 
     return price_of(conn, turn["project_id"], f"{agent['model_provider']}/{agent['model_id']}", now)
 
 
-def model_of(conn: Connection, turn: RowMapping) -> RowMapping:
+def model_of(conn: Connection, turn: RowMapping | Mapping[str, object]) -> RowMapping:
     """Provider and id of the model that a turn's agent uses."""
     return conn.execute(_MODEL_OF, {"agent_key": turn["agent_id"]}).mappings().one()
 

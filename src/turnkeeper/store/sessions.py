@@ -10,10 +10,12 @@ from turnkeeper.store.agents import agent_of_project
 from turnkeeper.store.budgets import open_account
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turns, waiting_turns
+from turnkeeper.store.price_checks import require_price_of
 from turnkeeper.store.steps import insert_step
 from turnkeeper.store.tables import IS_CLOSING, IS_PENDING, IS_QUEUED, sessions, steps, turns
 from turnkeeper.store.turns import ask_to_stop
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, append_events, lock_session
+from turnkeeper.turns.budget_accounts import Account
 from turnkeeper.turns.model import (
     Budget,
     CanceledBy,
@@ -26,9 +28,10 @@ from turnkeeper.turns.ports import NewSession
 
 
 def create_session(tx: Tx, new: NewSession) -> Session:
-    """The session and its `session.created`. Raises `NotFound` for the agent."""
+    """The session and its `session.created`. Raises `NotFound` for the agent, `PriceUnknown`."""
     agent = agent_of_project(tx.conn, new.agent_id, new.project_id)
     session_id = tx.ids.new("ses")
+    account = _open_budget(tx, session_id, new.budget, new.project_id)
     values: dict[str, object] = {
         "id": session_id,
         "project_id": new.project_id,
@@ -37,13 +40,15 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "status": "open",
         "title": new.title,
         "metadata_json": new.metadata_json,
-        "budget_id": None if new.budget is None else _open_budget(tx, session_id, new.budget, new.project_id),
+        "budget_id": None if account is None else account.id,
         "acs_state": "new",
         "ephemeral": new.ephemeral,
         "created_at": tx.now,
         "last_active_at": tx.now,
     }
     tx.conn.execute(insert(sessions), values)
+    if account is not None:
+        require_price_of(tx, account)
     created = session_created(
         session_id=session_id,
         agent_id=agent.id,
@@ -104,8 +109,8 @@ def set_acs_state(tx: Tx, session_id: str, state: Literal["started", "refused"])
     tx.topics.update({session_id, QUEUE_TOPIC})
 
 
-def _open_budget(tx: Tx, session_id: str, limits: Budget, project_id: str) -> str:
-    return open_account(tx, "session", session_id, limits, project_id=project_id).id
+def _open_budget(tx: Tx, session_id: str, limits: Budget | None, project_id: str) -> Account | None:
+    return None if limits is None else open_account(tx, "session", session_id, limits, project_id=project_id)
 
 
 def _ask_owned_to_stop(tx: Tx, session_id: str, by: CanceledBy) -> None:

@@ -33,6 +33,7 @@ from turnkeeper.store import (
 )
 from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import check, prepare
+from turnkeeper.store.budget_store import SqlBudgetStore
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.post_store import SqlPosts
@@ -127,6 +128,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""
         return SqlAccessStore(self._read, self._write, self._clock)
+
+    def budgets(self) -> SqlBudgetStore:
+        """Budgets, prices and usage in the same database, for as long as this store is open."""
+        return SqlBudgetStore(self._read, self._write, self._clock)
 
     async def close(self) -> None:
         """Waits for running transactions and closes every connection."""

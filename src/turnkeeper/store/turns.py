@@ -16,6 +16,7 @@ from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
+from turnkeeper.store.price_checks import require_price_of_turn
 from turnkeeper.store.rows import to_json, to_key
 from turnkeeper.store.statements import add, find
 from turnkeeper.store.tables import IS_QUEUED, api_keys, idempotency_keys, turns
@@ -39,7 +40,7 @@ from turnkeeper.turns.queueing import check_depth, check_idle, check_key_depth
 def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     """The turn, its key and its `turn.queued`, or the turn that the key already stands for.
 
-    Raises `NotFound`, `SessionClosed`, `SessionBusy`, `QueueFull`, `IdempotencyKeyReused`.
+    Raises `NotFound`, `SessionClosed`, `SessionBusy`, `QueueFull`, `IdempotencyKeyReused`, `PriceUnknown`.
     """
     row = lock_session(tx, new.session_id)
     replayed = replay(tx, new, row["project_id"])
@@ -187,6 +188,7 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
     add(tx.conn, turns, values)
     if new.budget is not None:
         open_account(tx, "turn", turn_id, new.budget, project_id=str(values["project_id"]))
+    require_price_of_turn(tx, values)
     store_events(tx, stored)
     _remember_key(tx, new, locked["project_id"], turn_id)
     promote(tx, session.id)

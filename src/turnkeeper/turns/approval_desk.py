@@ -97,7 +97,8 @@ class ApprovalDesk:
             # What was asked about will not be done; the other input is a step of its own, to be asked about anew.
             answer = replace(answer, word="deny", remember="once", note="another input was approved")
         known = await self._questions.question(approval.session_id, request_id)
-        if known is None:
+        if known is None or known.status == "expired":
+            # Nothing to settle any more; what the Guardian says to the step when it is sent again, holds.
             return
         if known.status == "pending":
             await self._questions.answer(approval.session_id, request_id, answer)

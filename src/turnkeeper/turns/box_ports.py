@@ -104,6 +104,10 @@ class TurnMeter(Protocol):
         """Ends a reservation."""
         ...
 
+    async def retrying(self, model: ModelChoice, *, status: int | None, delay_ms: int, try_number: int) -> None:
+        """A call is sent again after `delay_ms`; `status` is the provider's, where one came."""
+        ...
+
 
 class ModelFailure(Protocol):
     """Why a model call failed, in our own words."""

@@ -81,6 +81,7 @@ class Execution:
 
     def _run_of(self, turn: Turn) -> Running:
         box, handle = self._starter.attached
+        self._meter.attempt = turn.attempt
         return Running(
             self._bench,
             self._claim,

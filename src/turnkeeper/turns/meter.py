@@ -4,9 +4,11 @@ Answers for noticing that a budget stopped the turn; only a refusal of the ledge
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
-from turnkeeper.turns.model import CallGrant, CallRecord, Fence
-from turnkeeper.turns.ports import BudgetSpent, TurnStore
+from turnkeeper.events.catalogue import model_retrying
+from turnkeeper.turns.model import CallGrant, CallRecord, Fence, ModelChoice
+from turnkeeper.turns.ports import BudgetSpent, StaleFence, TurnStore
 
 
 class LedgerMeter:
@@ -22,6 +24,7 @@ class LedgerMeter:
         self.spent = False
         self.closed = False
         self.wraps_up = False
+        self.attempt: int | None = None
         self.elapsed_ms: Callable[[], int] = lambda: 0
         self.on_spent: Callable[[], None] | None = None
         self.on_granted: Callable[[CallGrant], None] | None = None
@@ -47,6 +50,21 @@ class LedgerMeter:
     async def settle(self, record: CallRecord) -> None:
         """Ends a reservation."""
         self.wraps_up = await self._store.settle(self._fence(), record) or self.wraps_up
+
+    async def retrying(self, model: ModelChoice, *, status: int | None, delay_ms: int, try_number: int) -> None:
+        """Says so in the turn's events; a turn that is somebody else's now hears of it from its new worker."""
+        fence = self._fence()
+        event = model_retrying(
+            turn_id=fence.turn_id,
+            attempt=self.attempt,
+            provider=model.provider,
+            model=model.id,
+            status=status,
+            delay_ms=delay_ms,
+            try_number=try_number,
+        )
+        with suppress(StaleFence):
+            await self._store.record(fence, [event])
 
     def spend(self) -> None:
         """A budget over the turn is reached."""

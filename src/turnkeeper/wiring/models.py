@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
 from turnkeeper.sandbox.local_model import LocalModel
-from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant
+from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant, Retry
 from turnkeeper.sandbox.protocol import OutputMode
 from turnkeeper.sandbox.providers import ModelSpec, Provider, openai_provider
 from turnkeeper.settings import ProviderSettings
@@ -36,7 +36,11 @@ class WorkerGateway:
         if source is None:
             raise NotFound(f"there is no provider {model.provider!r} in the settings any more")
         spec = ModelSpec(await source(), model.id, model.params)
-        return await self._gateway.open(socket_dir, spec, LedgerMeter(meter))
+
+        async def retrying(retry: Retry) -> None:
+            await meter.retrying(model, status=retry.failure.status, delay_ms=retry.delay_ms, try_number=retry.tries)
+
+        return await self._gateway.open(socket_dir, spec, LedgerMeter(meter), on_retry=retrying)
 
 
 class LedgerMeter:

@@ -111,6 +111,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         cursor_secret=load_or_make_key(base.folder.cursor_key),
         readiness=readiness,
         webhooks=store.webhooks(),
+        budgets=store.budgets(),
         access=store.access(),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),

@@ -55,6 +55,7 @@ EVENTS = [
     ),
     catalogue.turn_starting(turn_id=TURN_ID, queue_ms=1, try_number=1, sandbox_kind="bwrap"),
     catalogue.turn_retrying(turn_id=TURN_ID, failed_attempt=1, delay_ms=1_000),
+    catalogue.model_retrying(turn_id=TURN_ID, attempt=1, provider="p", model="m", status=503, delay_ms=5, try_number=1),
     catalogue.turn_started(turn_id=TURN_ID, attempt=1, sandbox_id=SBX, start_ms=5, warm=True),
     catalogue.turn_cancel_requested(
         turn_id=TURN_ID,

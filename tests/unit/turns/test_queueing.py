@@ -16,8 +16,8 @@ def test_a_full_queue_says_how_full_it_is() -> None:
     assert refused.value.detail == {"queue_depth": 100, "limit": 100}
 
 
-def test_a_turn_in_an_idle_session_is_blocked_by_nothing() -> None:
-    assert blocked_by(None, None) is None
+def test_a_turn_behind_one_that_has_ended_is_blocked_by_nothing() -> None:
+    assert blocked_by("trn_1", TurnStatus.COMPLETED) is None
 
 
 @pytest.mark.parametrize("status", [TurnStatus.STARTING, TurnStatus.RUNNING])

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from turnkeeper.api.answers import json_response, refuse_idempotency_key, require_id
 from turnkeeper.api.auth import Caller, canceled_by
 from turnkeeper.api.bodies import read_json
-from turnkeeper.api.deps import Deps
+from turnkeeper.api.deps import ApiDeps, Deps
 from turnkeeper.api.filters import SESSION_FILTERS, given, session_filter
 from turnkeeper.api.intake import parse_close, parse_session
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
@@ -34,7 +34,7 @@ async def create_session(request: Request, deps: Deps, caller: Caller) -> Respon
     new = replace(parse_session(received, deps.settings), project_id=caller.project_id)
     check_agent(caller, new.agent_id)
     session = await deps.store.create_session(new)
-    return json_response(render_session(session), 201, {"Location": f"/v1/sessions/{session.id}"})
+    return json_response(await _rendered(deps, session), 201, {"Location": f"/v1/sessions/{session.id}"})
 
 
 @router.get(
@@ -53,7 +53,9 @@ async def list_sessions(request: Request, deps: Deps, caller: Caller) -> Respons
         values, deps.cursor_secret, list="sessions", agent_id=agent_id, **given(values, SESSION_FILTERS)
     )
     page = await read_page(
-        wanted.page, lambda part: deps.store.sessions(part, agent_id=agent_id, wanted=narrowed), _element
+        wanted.page,
+        lambda part: deps.store.sessions(part, agent_id=agent_id, wanted=narrowed),
+        lambda session: _element(deps, session),
     )
     return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))
 
@@ -62,7 +64,7 @@ async def list_sessions(request: Request, deps: Deps, caller: Caller) -> Respons
 async def get_session(session_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
     """Shows a session."""
     Query(request, ())
-    return json_response(render_session(await deps.store.session(require_id(session_id, "ses", "session"))))
+    return json_response(await _rendered(deps, await deps.store.session(require_id(session_id, "ses", "session"))))
 
 
 @router.post(
@@ -77,8 +79,13 @@ async def close_session(session_id: str, request: Request, deps: Deps, caller: C
     require_id(session_id, "ses", "session")
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes, optional=True)
     session = await deps.store.close_session(session_id, mode=parse_close(received), by=canceled_by(caller))
-    return json_response(render_session(session), 202)
+    return json_response(await _rendered(deps, session), 202)
 
 
-async def _element(session: Session) -> Rendered:
-    return Rendered(render_session(session), session.id)
+async def _element(deps: ApiDeps, session: Session) -> Rendered:
+    return Rendered(await _rendered(deps, session), session.id)
+
+
+async def _rendered(deps: ApiDeps, session: Session) -> bytes:
+    usage = await deps.budgets.session_usage([session.id])
+    return render_session(session, usage[session.id])
