@@ -1,5 +1,7 @@
 """Attempts that are lost and tried again (contract 6, rows 20 and 21)."""
 
+from typing import Any
+
 import orjson
 import pytest
 from tests.contract.store_rig import ANSWER, BY_APP, CALL, LOST, Rig, a_note, a_step, has_started, with_store
