@@ -21,6 +21,7 @@ from turnkeeper.ids import is_id
 from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NewAgent, NewSession
+from turnkeeper.turns.retention import MAX_RETENTION_DAYS, SessionChange
 
 MAX_NAME_CHARACTERS: Final = 200
 MAX_INSTRUCTIONS_CHARACTERS: Final = 262_144
@@ -83,15 +84,29 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
 def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
     """The session to open. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close({"agent_id", "title", "budget", "metadata"}, SESSION_FIELDS)
+    fields.close({"agent_id", "title", "budget", "metadata", "retention_days"}, SESSION_FIELDS)
     agent_id = fields.required_text("agent_id", max_characters=MAX_NAME_CHARACTERS)
     title = fields.text("title", max_characters=MAX_NAME_CHARACTERS)
     budget = parse_limits(fields.object("budget"))
     metadata_json = parse_metadata(fields, body, settings)
+    retention_days = fields.integer("retention_days", low=1, high=MAX_RETENTION_DAYS)
     if agent_id and not is_id(agent_id, "agt"):
         fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
     fields.finish()
-    return NewSession(agent_id, title, metadata_json, budget)
+    return NewSession(agent_id, title, metadata_json, budget, retention_days=retention_days)
+
+
+def parse_session_change(body: JsonBody, settings: ApiSettings) -> SessionChange:
+    """What is said about a session now; a member that is left out stays as it is. Raises `RequestRefused`."""
+    fields = Fields(body.members)
+    fields.close({"title", "metadata", "retention_days"}, {})
+    change = SessionChange(
+        title=fields.text("title", max_characters=MAX_NAME_CHARACTERS),
+        metadata_json=fields.raw_object("metadata", body.slices, max_bytes=settings.metadata_bytes),
+        retention_days=fields.integer("retention_days", low=1, high=MAX_RETENTION_DAYS),
+    )
+    fields.finish()
+    return change
 
 
 def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:

@@ -6,6 +6,7 @@ from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS
 from turnkeeper.api.problems import PROBLEMS
 from turnkeeper.turns.model import StopReason, TurnStatus
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
+from turnkeeper.turns.retention import MAX_RETENTION_DAYS
 
 Schema = dict[str, Any]
 
@@ -146,7 +147,11 @@ _REQUESTS: Final[Schema] = {
             "title": _TITLE,
             "budget": {"$ref": "#/components/schemas/Budget"},
             "metadata": _METADATA,
+            "retention_days": whole_number(1, MAX_RETENTION_DAYS),
         },
+    ),
+    "SessionChange": closed_object(
+        (), {"title": _TITLE, "metadata": _METADATA, "retention_days": whole_number(1, MAX_RETENTION_DAYS)}
     ),
     "CloseSession": closed_object((), {"mode": {"enum": ["drain", "cancel"], "default": "drain"}}),
     "NewTurn": closed_object(("input",), _TURN_MEMBERS),
@@ -198,7 +203,8 @@ _ANSWERS: Final[Schema] = {
             "created_at": _TIME,
             "last_active_at": _TIME,
             "closed_at": nullable(_TIME),
-            "expires_at": _NULL,
+            "retention_days": nullable(whole_number(1)),
+            "expires_at": nullable(_TIME),
         }
     ),
     "Usage": open_object(

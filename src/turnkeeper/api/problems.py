@@ -63,6 +63,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         403, "The Guardian takes no such answer from you", "Answer with the Guardian's own approvals, as who it asks."
     ),
     "not_found": ProblemKind(404, "Not found", "Check the id and the path."),
+    "idempotency_turn_deleted": ProblemKind(
+        410, "The turn of this Idempotency-Key was deleted", "Use a new key to run it again."
+    ),
     "session_deleted": ProblemKind(410, "The session was deleted", "Open another session with POST /v1/sessions."),
     "method_not_allowed": ProblemKind(405, "Method not allowed", "Use a method that the Allow header lists."),
     "request_timeout": ProblemKind(408, "The body did not arrive in time", "Send the request again."),

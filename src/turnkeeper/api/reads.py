@@ -18,6 +18,7 @@ from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus, Usage
 from turnkeeper.turns.pausing import Pause
 from turnkeeper.turns.ports import TurnReads
+from turnkeeper.turns.retention import expires_at
 from turnkeeper.turns.usage import render_usage
 
 # Our own stored text: longer and deeper than anything that was let in, as the event wraps it.
@@ -170,7 +171,8 @@ def render_session(session: Session, usage: Usage | None = None) -> bytes:
             "created_at": render_time(session.created_at),
             "last_active_at": render_time(session.last_active_at),
             "closed_at": time_or_none(session.closed_at),
-            "expires_at": None,
+            "retention_days": session.retention_days,
+            "expires_at": time_or_none(expires_at(session)),
         }
     )
 

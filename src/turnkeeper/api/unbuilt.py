@@ -25,7 +25,6 @@ SESSION_FIELDS: Final[UnbuiltFields] = {
     "workspace": ({"mode": "persistent"},),
     "network": (),
     "secrets": ([],),
-    "retention_days": (),
 }
 TURN_FIELDS: Final[UnbuiltFields] = {
     "priority": ("interactive",),
@@ -41,8 +40,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("GET", "/v1/agents/{}/versions/{}"),
     ("POST", "/v1/agents/{}"),
     ("POST", "/v1/agents/{}/archive"),
-    ("PATCH", "/v1/sessions/{}"),
-    ("DELETE", "/v1/sessions/{}"),
     ("POST", "/v1/sessions/{}/fork"),
     ("POST", "/v1/sessions/{}/workspace_snapshots"),
     ("POST", "/v1/turns/{}/pause"),

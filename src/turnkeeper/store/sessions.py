@@ -43,6 +43,7 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "budget_id": None if account is None else account.id,
         "acs_state": "new",
         "ephemeral": new.ephemeral,
+        "retention_days": new.retention_days or tx.limits.retention_days or None,
         "created_at": tx.now,
         "last_active_at": tx.now,
     }

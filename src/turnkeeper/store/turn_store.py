@@ -37,6 +37,7 @@ from turnkeeper.store.budget_store import SqlBudgetStore
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.post_store import SqlPosts
+from turnkeeper.store.retention_store import SqlRetentionStore
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
@@ -116,6 +117,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     def webhooks(self) -> SqlWebhookStore:
         """Webhooks in the same database, for as long as this store is open."""
         return SqlWebhookStore(self._read, self._write)
+
+    def retention(self) -> SqlRetentionStore:
+        """The end of sessions, in the same database, for as long as this store is open."""
+        return SqlRetentionStore(self._read, self._write, self._clock)
 
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""

@@ -447,6 +447,10 @@ class ApiKey:
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
 
+    def is_valid(self, now: datetime) -> bool:
+        """Whether the key still opens anything: neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
     @property
     def reach(self) -> Reach:
         """What the key may see."""

@@ -163,6 +163,7 @@ class NewSession:
     budget: Budget | None
     ephemeral: bool = False
     project_id: str = PROJECT_ID
+    retention_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +468,11 @@ class ApprovalStore(Protocol):
 
 class TurnStore(TurnReads, TurnCommands, WorkerStore, PauseStore, ApprovalStore, Protocol):
     """All of it: what an implementation provides and the contract suite tests."""
+
+
+def deletion_topic(session_id: str) -> str:
+    """What is told when a session is deleted."""
+    return f"deleted:{session_id}"
 
 
 class Wakeups(Protocol):

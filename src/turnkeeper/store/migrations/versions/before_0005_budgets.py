@@ -68,9 +68,7 @@ def _create_budgets() -> None:
     )
     held, shown = sa.text("archived_at IS NULL"), sa.text("scope != 'turn'")
     op.create_index("ix_budgets_held", "budgets", ["scope_id"], sqlite_where=held, postgresql_where=held)
-    op.create_index(
-        "ix_budgets_list", "budgets", ["project_id", "id"], sqlite_where=shown, postgresql_where=shown
-    )
+    op.create_index("ix_budgets_list", "budgets", ["project_id", "id"], sqlite_where=shown, postgresql_where=shown)
 
 
 def _create_prices() -> None:
