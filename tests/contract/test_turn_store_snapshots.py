@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 from tests.contract.pause_samples import a_pause
-from tests.contract.store_rig import AGENT, ANSWER, BY_APP, Rig, with_store
+from tests.contract.store_rig import AGENT, ANSWER, BY_APP, Rig, open_store, with_store
+from tests.contract.test_turn_store_plans import Statement, plans_on_postgres, plans_on_sqlite, statements
 from tests.contract.test_turn_store_races import with_two_stores
 
 from turnkeeper.events.catalogue import TERMINAL_TYPES
@@ -62,6 +63,22 @@ async def test_a_snapshot_has_the_open_questions_and_not_those_that_are_over(rig
 async def test_there_is_no_snapshot_of_nothing(rig: Rig) -> None:
     with pytest.raises(NotFound):
         await rig.store.snapshot("ses_01KBC3Y5M8Q2V7R9T4W6X1Z0AB")
+
+
+def test_a_snapshot_sorts_no_ended_turns(store_url: str) -> None:
+    async def scenario() -> list[Statement]:
+        rig = await open_store(store_url)
+        session = await rig.session()
+        with statements() as seen:
+            await rig.store.snapshot(session.id)
+        await rig.store.close()
+        return [found for found in seen if "ORDER BY turns.id DESC" in found[0]]
+
+    seen = asyncio.run(scenario())
+    plans = plans_on_sqlite if store_url.startswith("sqlite") else plans_on_postgres
+    lines = [line for _, line in plans(store_url, seen)]
+    assert lines
+    assert not any("TEMP B-TREE" in line or line.strip().startswith("->  Sort") for line in lines)
 
 
 @with_two_stores

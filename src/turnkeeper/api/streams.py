@@ -25,6 +25,8 @@ BATCH_EVENTS: Final = 32
 SLOW_READER_MS: Final = 10_000
 CLOSE_GRACE_MS: Final = 5_000
 SESSION_ENDING: Final = "session.closed"
+STREAMS_PER_POLL: Final = 100
+"""Up to this many open streams look for lost news every `poll_ms`; more of them look less often."""
 
 T = TypeVar("T")
 
@@ -136,7 +138,11 @@ class EventStreamResponse(Response):
                 if len(events) < BATCH_EVENTS:
                     if closed:
                         return "session_closed"
-                    await watch.wait(timeout_ms=self._deps.settings.poll_ms)
+                    await watch.wait(timeout_ms=self._poll_ms())
+
+    def _poll_ms(self) -> int:
+        # The look for news that got lost, by all streams together no more than so often.
+        return self._deps.settings.poll_ms * max(1, self._deps.streams.open_count // STREAMS_PER_POLL)
 
     async def _pass_on(self, event: Event) -> bool:
         wanted = not self._plan.types or event.type in self._plan.types
