@@ -1,6 +1,7 @@
 """Budgets over sessions, agents, keys and projects, prices and windows, in one ledger (contract 4 and 8)."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -39,12 +40,7 @@ async def of_project(rig: Rig, limits: Budget, **fields: Any) -> Account:
 
 async def called(rig: Rig, fence: Fence, record: CallRecord = CALL) -> bool:
     grant = await rig.store.reserve(fence, input_tokens=record.input_tokens, max_output_tokens=4_096)
-    return await rig.store.settle(fence, _numbered(record, grant.call))
-
-
-def _numbered(record: CallRecord, call: int) -> CallRecord:
-    values = {name: getattr(record, name) for name in CallRecord.__slots__}
-    return CallRecord(**{**values, "call": call})
+    return await rig.store.settle(fence, replace(record, call=grant.call))
 
 
 async def data_of(rig: Rig, session_id: str, event_type: str) -> list[dict[str, Any]]:
@@ -199,7 +195,7 @@ async def test_a_call_counts_in_the_window_in_which_it_began(rig: Rig) -> None:
     grant = await rig.store.reserve(fence, input_tokens=100, max_output_tokens=300)
     rig.clock.advance(86_400_000)
 
-    await rig.store.settle(fence, _numbered(CALL, grant.call))
+    await rig.store.settle(fence, replace(CALL, call=grant.call))
 
     seen = await rig.store.budgets().budget(PROJECT_ID, budget.id)
     assert (seen.used.total_tokens, seen.reserved.total_tokens) == (0, 0)
