@@ -144,6 +144,7 @@ _REQUESTS: Final[Schema] = {
         ("agent_id",),
         {
             "agent_id": id_schema("agt"),
+            "agent_version": whole_number(1),
             "title": _TITLE,
             "budget": {"$ref": "#/components/schemas/Budget"},
             "metadata": _METADATA,
@@ -180,7 +181,7 @@ _ANSWERS: Final[Schema] = {
             "limits": {"type": "object"},
             "metadata": {"type": "object"},
             "created_at": _TIME,
-            "archived_at": _NULL,
+            "archived_at": nullable(_TIME),
         }
     ),
     "Session": open_object(
@@ -338,3 +339,8 @@ COMPONENTS: Final[Schema] = {
         for name in ("Agent", "Session", "Turn", "Submission", "Event", "Approval", "ApprovalRule")
     },
 }
+
+# A new version has what is named and keeps the rest.
+COMPONENTS["AgentChange"] = closed_object(
+    ("expected_version",), {**COMPONENTS["NewAgent"]["properties"], "expected_version": whole_number(1)}
+)

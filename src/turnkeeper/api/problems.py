@@ -74,6 +74,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409, "The session has an open turn", "Post the turn again when that one has ended, or with on_busy enqueue."
     ),
     "session_closed": ProblemKind(409, "The session is closed", "Open another session with POST /v1/sessions."),
+    "version_conflict": ProblemKind(409, "The agent has another version", "Read the agent and change that."),
+    "agent_archived": ProblemKind(409, "The agent is archived", "Use another agent."),
     "turn_ended": ProblemKind(409, "The turn has ended", "Post another turn."),
     "idempotency_in_progress": ProblemKind(409, "The first request is still being accepted", "Try again in a second."),
     "approval_already_decided": ProblemKind(

@@ -144,7 +144,7 @@ def render_agent(agent: Agent) -> bytes:
             "budget": None,
             "metadata": orjson.Fragment(agent.metadata_json),
             "created_at": render_time(agent.created_at),
-            "archived_at": None,
+            "archived_at": time_or_none(agent.archived_at),
         }
     )
 

@@ -21,7 +21,6 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {
-    "agent_version": (1,),
     "workspace": ({"mode": "persistent"},),
     "network": (),
     "secrets": ([],),
@@ -36,10 +35,6 @@ SESSION_QUERY: Final[tuple[str, ...]] = ()
 TURN_QUERY: Final[tuple[str, ...]] = ()
 
 ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
-    ("GET", "/v1/agents/{}/versions"),
-    ("GET", "/v1/agents/{}/versions/{}"),
-    ("POST", "/v1/agents/{}"),
-    ("POST", "/v1/agents/{}/archive"),
     ("POST", "/v1/sessions/{}/fork"),
     ("POST", "/v1/sessions/{}/workspace_snapshots"),
     ("POST", "/v1/turns/{}/pause"),

@@ -125,6 +125,8 @@ class Agent:
     created_at: datetime
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    archived_at: datetime | None = None
+    project_id: str = PROJECT_ID
 
 
 @dataclass(frozen=True, slots=True)
