@@ -77,7 +77,7 @@ async def test_erasing_ends_once_and_leaves_a_tombstone(rig: Rig) -> None:
     left = await rig.store.session(session.id)
     assert (left.title, left.status, left.created_at) == (None, "closed", session.created_at)
     assert await rig.events(session.id) == ()
-    assert await rig.store.retention().deleted_among([session.id, "ses_other"]) == {session.id}
+    assert await rig.store.retention().without_workspace([session.id, "ses_other"]) == {session.id}
 
 
 def test_a_long_session_is_erased_in_bounded_parts(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

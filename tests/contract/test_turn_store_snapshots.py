@@ -126,6 +126,22 @@ async def test_a_lone_turn_has_a_session_that_takes_no_other_one(rig: Rig) -> No
     assert (await rig.store.snapshot(session.id)).recent[0].turn.status is TurnStatus.COMPLETED
 
 
+@with_store
+async def test_the_workspace_of_a_lone_turn_is_needed_until_its_session_is_closed(rig: Rig) -> None:
+    agent = await rig.store.create_agent(AGENT)
+    turn = (await rig.store.accept_alone(NewSession(agent.id, None, "{}", None), LONE)).turn
+    kept = (await rig.session()).id
+    await rig.store.cancel_turn(turn.id, mode="graceful", by=BY_APP)
+    await rig.store.close_session(kept, mode="drain", by=BY_APP)
+    await rig.store.close_ended(kept, "completed", None)
+    sessions = [kept, turn.session_id]
+    assert await rig.store.retention().without_workspace(sessions) == frozenset()
+
+    await rig.store.close_ended(turn.session_id, "completed", None)
+
+    assert await rig.store.retention().without_workspace(sessions) == {turn.session_id}
+
+
 @with_two_stores
 async def test_one_key_posted_with_new_sessions_at_the_same_time_is_one_turn_in_one_session(
     one: Rig, other: Rig

@@ -109,9 +109,10 @@ def erase(tx: Tx, session_id: str) -> bool:
     return True
 
 
-def erased_among(conn: Connection, session_ids: Collection[str]) -> frozenset[str]:
-    """Those of the sessions that were erased."""
-    query = select(sessions.c.id).where(sessions.c.id.in_(session_ids), sessions.c.erased_at.is_not(None))
+def without_workspace(conn: Connection, session_ids: Collection[str]) -> frozenset[str]:
+    """Those of the sessions that were erased, or were opened for one turn and are closed."""
+    lone = sessions.c.ephemeral & (sessions.c.status == "closed")
+    query = select(sessions.c.id).where(sessions.c.id.in_(session_ids), sessions.c.erased_at.is_not(None) | lone)
     return frozenset(conn.execute(query).scalars())
 
 

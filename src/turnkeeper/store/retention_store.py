@@ -38,8 +38,8 @@ class SqlRetentionStore(RetentionStore):
                 pass
         return len(doomed)
 
-    async def deleted_among(self, session_ids: Collection[str]) -> frozenset[str]:
-        return await self._read(lambda conn: retention.erased_among(conn, session_ids))
+    async def without_workspace(self, session_ids: Collection[str]) -> frozenset[str]:
+        return await self._read(lambda conn: retention.without_workspace(conn, session_ids))
 
 
 def _expiry(session_id: str) -> Callable[[Tx], None]:

@@ -60,8 +60,8 @@ class RetentionStore(Protocol):
         """Erases the content of deleted sessions that are closed; how many are done."""
         ...
 
-    async def deleted_among(self, session_ids: Collection[str]) -> frozenset[str]:
-        """Those of the sessions that were erased."""
+    async def without_workspace(self, session_ids: Collection[str]) -> frozenset[str]:
+        """Those of the sessions that need none any more: erased, or opened for one turn and closed."""
         ...
 
 
@@ -91,7 +91,7 @@ class Retention:
         await self._store.erase(SESSIONS_PER_SWEEP)
         folders = await asyncio.to_thread(_folders, self._workspaces)
         for start in range(0, len(folders), SESSIONS_PER_SWEEP):
-            for session_id in await self._store.deleted_among(folders[start : start + SESSIONS_PER_SWEEP]):
+            for session_id in await self._store.without_workspace(folders[start : start + SESSIONS_PER_SWEEP]):
                 await asyncio.to_thread(shutil.rmtree, self._workspaces / session_id)
 
 
