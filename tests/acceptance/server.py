@@ -219,7 +219,7 @@ class Server:
 
 
 def _split_command(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    words = 2 if arguments[0] in {"keys", "config", "agents", "sessions", "turns", "events", "webhooks"} else 1
+    words = 2 if arguments[0] in {"keys", "config", "agents", "sessions", "turns", "events", "webhooks", "budgets"} else 1
     return arguments[:words], arguments[words:]
 
 

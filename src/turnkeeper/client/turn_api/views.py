@@ -234,6 +234,29 @@ class ApprovalRule(Document):
     decided_by = OptionalMembers()
 
 
+class SessionSnapshot(Document):
+    """A session as of one event (contract 2.2)."""
+
+    __slots__ = ()
+
+    as_of = Whole()
+    session = Part(SessionView)
+    active_turn = Part(TurnView)
+    queued_turns = Parts(TurnView)
+    recent_turns = Parts(TurnView)
+    open_approvals = Parts(Approval)
+    open_messages = Anything()
+
+
+class StreamToken(Document):
+    """Opens streams of one session until it expires; shown once."""
+
+    __slots__ = ()
+
+    token = Text()
+    expires_at = Moment()
+
+
 class Event(Document):
     """An event's envelope (contract 10.1), whatever its type: types that this version does not know are events too.
 
