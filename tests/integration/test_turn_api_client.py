@@ -391,3 +391,31 @@ def test_budgets_are_made_raised_and_archived(run: Run) -> None:
         assert (await budgets.get(made.id)).status == "archived"
 
     run(work)
+
+
+def test_keys_are_made_with_less_rotated_and_revoked(run: Run) -> None:
+    async def work(place: Place) -> None:
+        keys = place.turnkeeper.api_keys
+        made = await keys.create("reader", scopes=["turns:read"])
+        assert made.secret is not None
+        assert made.secret not in repr(made)
+        assert (await keys.get(made.id)).secret is None
+        assert (await keys.rotate(made.id, overlap_hours=0)).secret != made.secret
+        assert made.id in [key.id async for key in keys.list()]
+        assert (await keys.revoke(made.id)).revoked_at is not None
+
+    run(work)
+
+
+def test_an_agent_gets_versions_and_a_session_another_title(run: Run) -> None:
+    async def work(place: Place) -> None:
+        session = await place.session()
+        agents = place.turnkeeper.agents
+        first = await agents.get(session.agent_id)
+        second = await agents.change(first, {"instructions": "Be brief."})
+        with pytest.raises(Conflict):
+            await agents.change(first, {"instructions": "Be verbose."})
+        assert [agent.version for agent in await agents.versions(first.id)] == [second.version, first.version]
+        assert (await session.change({"title": "renamed"})).title == "renamed"
+
+    run(work)

@@ -58,6 +58,7 @@ from turnkeeper.client.turn_api.streams import AsyncEventStream
 from turnkeeper.client.turn_api.streams_blocking import EventStream
 from turnkeeper.client.turn_api.views import (
     Agent,
+    ApiKey,
     Approval,
     ApprovalRule,
     Budget,
@@ -78,6 +79,7 @@ __all__ = [
     "Agent",
     "Allowed",
     "AnswerUnreadable",
+    "ApiKey",
     "ApiProblem",
     "Approval",
     "ApprovalRule",

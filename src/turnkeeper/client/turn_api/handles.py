@@ -236,6 +236,14 @@ class AsyncSession(SessionView):
         """Takes a remembered answer back."""
         await self._connection.ask(Call("DELETE", self._path("approval_rules", rule_id)))
 
+    async def change(self, changes: Mapping[str, Any]) -> "AsyncSession":
+        """Changes `title`, `metadata` or `retention_days`; what is left out stays."""
+        return await self._asked(Call("PATCH", self._path(), changes, repeatable=True))
+
+    async def delete(self) -> None:
+        """Has the session's content erased; ids, times and usage remain."""
+        await self._connection.ask(Call("DELETE", self._path(), repeatable=True))
+
     async def close(self, *, mode: Literal["drain", "cancel"] = "drain") -> "AsyncSession":
         """Takes no more turns; `drain` works off the queue first, `cancel` cancels it."""
         return await self._asked(Call("POST", self._path("close"), {"mode": mode}, repeatable=True))

@@ -234,6 +234,14 @@ class Session(SessionView):
         """Takes a remembered answer back."""
         self._connection.ask(Call("DELETE", self._path("approval_rules", rule_id)))
 
+    def change(self, changes: Mapping[str, Any]) -> "Session":
+        """Changes `title`, `metadata` or `retention_days`; what is left out stays."""
+        return self._asked(Call("PATCH", self._path(), changes, repeatable=True))
+
+    def delete(self) -> None:
+        """Has the session's content erased; ids, times and usage remain."""
+        self._connection.ask(Call("DELETE", self._path(), repeatable=True))
+
     def close(self, *, mode: Literal["drain", "cancel"] = "drain") -> "Session":
         """Takes no more turns; `drain` works off the queue first, `cancel` cancels it."""
         return self._asked(Call("POST", self._path("close"), {"mode": mode}, repeatable=True))

@@ -49,6 +49,21 @@ class AsyncAgents:
         call = Call("GET", path_of("agents", agent_id), repeatable=True)
         return Agent((await self._connection.ask(call)).members)
 
+    async def change(self, agent: Agent, changes: Mapping[str, Any]) -> Agent:
+        """A new version; what is left out stays. Raises `Conflict` (`version_conflict`) if it was changed meanwhile."""
+        body = {**changes, "expected_version": agent.version}
+        return Agent((await self._connection.ask(Call("POST", path_of("agents", agent.id), body))).members)
+
+    async def archive(self, agent_id: str) -> Agent:
+        """Takes no more sessions with the agent."""
+        call = Call("POST", path_of("agents", agent_id, "archive"), repeatable=True)
+        return Agent((await self._connection.ask(call)).members)
+
+    async def versions(self, agent_id: str) -> Sequence[Agent]:
+        """Every version of the agent, newest first."""
+        call = Call("GET", path_of("agents", agent_id, "versions"), repeatable=True)
+        return [Agent(members) async for members in listed(self._connection, call)]
+
     async def list(self, *, limit: int | None = None, order: Order = "desc") -> AsyncIterator[Agent]:
         """Agents, newest first unless `order` says otherwise."""
         call = Call("GET", path_of("agents"), query={"order": order}, repeatable=True)

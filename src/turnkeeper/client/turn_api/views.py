@@ -26,7 +26,7 @@ TERMINAL_STATUSES: Final = frozenset({"completed", "failed", "canceled"})
 
 
 class Agent(Document):
-    """An agent (contract 2.1). Its version never changes."""
+    """One version of an agent (contract 2.1); a version never changes."""
 
     __slots__ = ()
 
@@ -351,6 +351,24 @@ class WebhookDelivery(Document):
     ended_at = OptionalMoment()
     request = OptionalMembers()
     tries = Parts(DeliveryAttempt)
+
+
+class ApiKey(Document):
+    """An API key (contract 2.9). `secret` is there once, in the answer that made it."""
+
+    __slots__ = ()
+
+    id = Text()
+    name = Text()
+    scopes = Texts()
+    agent_ids = Texts()
+    limits = OptionalMembers()
+    expires_at = OptionalMoment()
+    last_used_at = OptionalMoment()
+    created_at = Moment()
+    revoked_at = OptionalMoment()
+    secret = OptionalText()
+    overlap_until = OptionalMoment()
 
 
 class Budget(Document):
