@@ -20,6 +20,9 @@ from turnkeeper.settings import NAMED_BRANCHES, PATH_SETTINGS, PROVIDER_PLACEHOL
 
 ENV_PREFIX: Final = "TURNKEEPER_"
 CONFIG_VARIABLE: Final = "TURNKEEPER_CONFIG"
+URL_VARIABLE: Final = "TURNKEEPER_URL"
+KEY_VARIABLE: Final = "TURNKEEPER_KEY"
+_NO_SETTINGS: Final = frozenset({CONFIG_VARIABLE, URL_VARIABLE, KEY_VARIABLE})
 DEFAULT_FILE: Final = Path("turnkeeper.toml")
 MAX_FILE_BYTES: Final = 1_048_576
 
@@ -72,6 +75,19 @@ def load_configuration(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteServer:
+    """The server that commands over the API talk to, as far as the environment names it."""
+
+    url: str | None
+    key: str | None = field(repr=False)
+
+
+def load_remote(environ: Mapping[str, str] = os.environ) -> RemoteServer:
+    """`TURNKEEPER_URL` and `TURNKEEPER_KEY`; they are no settings of a server."""
+    return RemoteServer(environ.get(URL_VARIABLE) or None, environ.get(KEY_VARIABLE) or None)
+
+
 def user_data_dir(environ: Mapping[str, str]) -> Path:
     """Where this user's data belongs, by the XDG rules."""
     base = environ.get("XDG_DATA_HOME", "")
@@ -94,7 +110,7 @@ def _given(
         for name, value in _flatten(_load_toml(file), ()):
             yield f"file {file}", name, _anchored(name, value, file.parent)
     for variable in sorted(environ):
-        if variable.startswith(ENV_PREFIX) and variable != CONFIG_VARIABLE:
+        if variable.startswith(ENV_PREFIX) and variable not in _NO_SETTINGS:
             name = tuple(variable.removeprefix(ENV_PREFIX).lower().split("__"))
             yield f"env {variable}", name, _anchored(name, environ[variable], Path())
     for flag, value in flags.items():

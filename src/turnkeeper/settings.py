@@ -292,6 +292,17 @@ class WebhookSettings(Branch):
         return self
 
 
+class SessionRetentionSettings(Branch):
+    """How long what was said is kept."""
+
+    session_days: CountOrNone = Field(
+        default=30,
+        le=3_650,
+        description="Days after its last activity that a new session is kept, unless it says otherwise; 0: for ever.",
+    )
+    sweep_ms: Count = Field(default=60_000, description="Longest wait before expired sessions are looked for again.")
+
+
 class LogSettings(Branch):
     """What the process says on standard error."""
 
@@ -339,6 +350,7 @@ class Settings(Branch):
     sandbox: SandboxSettings = SandboxSettings()
     limits: LimitSettings = LimitSettings()
     webhooks: WebhookSettings = WebhookSettings()
+    retention: SessionRetentionSettings = SessionRetentionSettings()
     log: LogSettings = LogSettings()
     providers: dict[ProviderName, ProviderSettings] = Field(
         default_factory=lambda: {"local": ProviderSettings(kind="local")},

@@ -219,7 +219,8 @@ class Server:
 
 
 def _split_command(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    words = 2 if arguments[0] in {"keys", "config"} else 1
+    groups = {"keys", "config", "agents", "sessions", "turns", "events", "webhooks", "budgets"}
+    words = 2 if arguments[0] in groups else 1
     return arguments[:words], arguments[words:]
 
 

@@ -6,6 +6,7 @@ The validator used is the importable one a user has; the founding schema decides
 import json
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,48 @@ def test_each_legal_ending_is_reached_and_validates(
     assert (data["stop_reason"], event["source"], data["result"], data["result_error"]) == expected
     assert {key: turn[key] for key in data if key != "turn_id"} == {k: v for k, v in data.items() if k != "turn_id"}
     assert data["turn_id"] == turn["id"]
+
+
+def put_prices(server: Server, model: str) -> None:
+    """A dollar for 100 tokens, whichever."""
+    dollars = {"amount": "10000", "currency": "USD"}
+    rows = [{"model": model, "kind": kind, "per_million": dollars} for kind in ("input", "output")]
+    with server.client() as client:
+        assert client.put("/v1/model_prices", json={"prices": rows}).status_code == 200
+
+
+def test_a_cost_budget_ends_in_an_answer_and_every_cost_is_the_ledgers(server: Server) -> None:
+    """C2 by money: the sums of the calls are the turn's cost, and the turn never cost more than its budget."""
+    put_prices(server, "stub/m")
+    limit = {"max_cost": {"amount": "60", "currency": "USD"}}
+
+    turn, event = run_turn(server, {"input": "tools=50", "budget": limit})
+
+    validate_turn_completed(event["data"])
+    ledger = server.get(f"/v1/turns/{turn['id']}/usage")
+    costs = [Decimal(call["settled"]["cost"]["amount"]) for call in ledger["calls"]]
+    assert (turn["stop_reason"], event["source"]) == ("budget_reached", "sandbox")
+    assert costs
+    assert sum(costs) == Decimal(turn["usage"]["cost"]["amount"]) <= 60
+
+
+def test_a_keys_budget_that_is_gone_ends_its_next_turn_at_the_front(server: Server) -> None:
+    """C9 and C10 by a budget of the key, and `budget.reached` says which one it was."""
+    key_id = server.get("/v1/api_keys")["data"][0]["id"]
+    made = server.post("/v1/budgets", {"scope": {"type": "api_key", "id": key_id}, "limits": {"max_model_calls": 1}})
+    try:
+        run_turn(server, {"input": "text=spent"})
+        plain, event = run_turn(server, {"input": "text=x"})
+        formed, _ = run_turn(server, {"input": "text=x", "output_schema": RESULT_SCHEMA})
+    finally:
+        with server.client() as client:
+            archived = client.delete(f"/v1/budgets/{made['id']}").json()
+
+    reached = [seen for seen in server.events(event["session_id"]) if seen["type"] == "budget.reached"]
+    assert (event["source"], plain["stop_reason"], plain["result_error"]) == ("platform", "budget_reached", None)
+    assert (formed["stop_reason"], formed["result_error"]) == ("budget_reached", "not_submitted")
+    assert [seen["data"]["budget_id"] for seen in reached] == [made["id"]]
+    assert archived["used"] == {"max_model_calls": 1}
 
 
 def test_metadata_comes_back_token_for_token(server: Server) -> None:

@@ -72,6 +72,7 @@ async def what_an_app_reads(rig: Rig) -> None:
     await store.pending_steps(session_id)
     await store.step_counts(session_id, turn.id)
     await store.submissions(turn.id)
+    await store.snapshot(session_id)
     await store.close_session(session_id, mode="cancel", by=BY_APP)
     await store.close_ended(session_id, "completed", None)
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 from tests.contract.pause_samples import a_pause
-from tests.contract.store_rig import AGENT, ANSWER, BY_APP, Rig, with_store
+from tests.contract.store_rig import AGENT, ANSWER, BY_APP, Rig, open_store, with_store
+from tests.contract.test_turn_store_plans import Statement, plans_on_postgres, plans_on_sqlite, statements
 from tests.contract.test_turn_store_races import with_two_stores
 
 from turnkeeper.events.catalogue import TERMINAL_TYPES
@@ -64,6 +65,22 @@ async def test_there_is_no_snapshot_of_nothing(rig: Rig) -> None:
         await rig.store.snapshot("ses_01KBC3Y5M8Q2V7R9T4W6X1Z0AB")
 
 
+def test_a_snapshot_sorts_no_ended_turns(store_url: str) -> None:
+    async def scenario() -> list[Statement]:
+        rig = await open_store(store_url)
+        session = await rig.session()
+        with statements() as seen:
+            await rig.store.snapshot(session.id)
+        await rig.store.close()
+        return [found for found in seen if "ORDER BY turns.id DESC" in found[0]]
+
+    seen = asyncio.run(scenario())
+    plans = plans_on_sqlite if store_url.startswith("sqlite") else plans_on_postgres
+    lines = [line for _, line in plans(store_url, seen)]
+    assert lines
+    assert not any("TEMP B-TREE" in line or line.strip().startswith("->  Sort") for line in lines)
+
+
 @with_two_stores
 async def test_a_snapshot_and_the_events_behind_it_are_the_whole_story(writer: Rig, reader: Rig) -> None:
     session = await writer.session()
@@ -107,6 +124,22 @@ async def test_a_lone_turn_has_a_session_that_takes_no_other_one(rig: Rig) -> No
     await rig.store.end(fence, ANSWER)
 
     assert (await rig.store.snapshot(session.id)).recent[0].turn.status is TurnStatus.COMPLETED
+
+
+@with_store
+async def test_the_workspace_of_a_lone_turn_is_needed_until_its_session_is_closed(rig: Rig) -> None:
+    agent = await rig.store.create_agent(AGENT)
+    turn = (await rig.store.accept_alone(NewSession(agent.id, None, "{}", None), LONE)).turn
+    kept = (await rig.session()).id
+    await rig.store.cancel_turn(turn.id, mode="graceful", by=BY_APP)
+    await rig.store.close_session(kept, mode="drain", by=BY_APP)
+    await rig.store.close_ended(kept, "completed", None)
+    sessions = [kept, turn.session_id]
+    assert await rig.store.retention().without_workspace(sessions) == frozenset()
+
+    await rig.store.close_ended(turn.session_id, "completed", None)
+
+    assert await rig.store.retention().without_workspace(sessions) == {turn.session_id}
 
 
 @with_two_stores

@@ -154,6 +154,7 @@ async def opened(
         webhooks=store.webhooks(),
         budgets=store.budgets(),
         access=store.access(),
+        retention=store.retention(),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),

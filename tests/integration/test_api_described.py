@@ -57,7 +57,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     folder: Path = tmp_path_factory.mktemp("described")
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        api = runner.run(stack.enter_async_context(opened(folder, None, None, 100)))
+        api = runner.run(stack.enter_async_context(opened(folder)))
         try:
             document = runner.run(api.seen("/openapi.json"))
             yield Door(api, runner, Described(document, runner.run(furnished(api))))

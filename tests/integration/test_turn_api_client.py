@@ -343,3 +343,79 @@ def test_webhook_endpoints_are_made_changed_and_deleted(run: Run) -> None:
             await webhooks.get(made.id)
 
     run(work)
+
+
+def test_a_turn_is_done_again_and_a_turn_brings_its_own_session(run: Run) -> None:
+    async def work(place: Place) -> None:
+        session = await place.session()
+        turn = await session.post_turn("hi")
+        with pytest.raises(Conflict) as open_still:
+            await turn.retry()
+        assert open_still.value.error_code == "turn_not_terminal"
+        await turn.cancel()
+        place.proxy.faults["/retry"] = [Lose()]
+        again = await turn.retry()
+        assert (again.retry_of, again.input) == (turn.id, "hi")
+        place.proxy.faults["POST /v1/turns"] = [Lose()]
+        alone = await place.turnkeeper.turns.post(session.agent_id, "alone")
+        assert alone.session_id != session.id
+        assert await posted(place.api, alone.session_id) == 1
+        assert await posted(place.api, session.id) == 2
+
+    run(work)
+
+
+def test_a_snapshot_is_where_a_stream_goes_on(run: Run) -> None:
+    async def work(place: Place) -> None:
+        session = await place.session()
+        turn = await session.post_turn("hi")
+        snapshot = await session.snapshot()
+        assert [queued.id for queued in snapshot.queued_turns] == [turn.id]
+        await place.api.completed(await place.api.started())
+        assert await read_up_to(5, session.stream(after=snapshot.as_of)) == [3, 4, 5]
+        assert (await session.stream_token(ttl_s=60)).token
+
+    run(work)
+
+
+def test_budgets_are_made_raised_and_archived(run: Run) -> None:
+    async def work(place: Place) -> None:
+        session = await place.session()
+        budgets = place.turnkeeper.budgets
+        made = await budgets.create({"type": "session", "id": session.id}, {"max_total_tokens": 1_000}, window="day")
+        assert (made.status, made.limits["max_total_tokens"]) == ("active", 1_000)
+        raised = await budgets.change(made.id, {"limits": {"max_total_tokens": 2_000}})
+        assert raised.limits["max_total_tokens"] == 2_000
+        assert [budget.id async for budget in budgets.list()] == [made.id]
+        await budgets.delete(made.id)
+        assert (await budgets.get(made.id)).status == "archived"
+
+    run(work)
+
+
+def test_keys_are_made_with_less_rotated_and_revoked(run: Run) -> None:
+    async def work(place: Place) -> None:
+        keys = place.turnkeeper.api_keys
+        made = await keys.create("reader", scopes=["turns:read"])
+        assert made.secret is not None
+        assert made.secret not in repr(made)
+        assert (await keys.get(made.id)).secret is None
+        assert (await keys.rotate(made.id, overlap_hours=0)).secret != made.secret
+        assert made.id in [key.id async for key in keys.list()]
+        assert (await keys.revoke(made.id)).revoked_at is not None
+
+    run(work)
+
+
+def test_an_agent_gets_versions_and_a_session_another_title(run: Run) -> None:
+    async def work(place: Place) -> None:
+        session = await place.session()
+        agents = place.turnkeeper.agents
+        first = await agents.get(session.agent_id)
+        second = await agents.change(first, {"instructions": "Be brief."})
+        with pytest.raises(Conflict):
+            await agents.change(first, {"instructions": "Be verbose."})
+        assert [agent.version for agent in await agents.versions(first.id)] == [second.version, first.version]
+        assert (await session.change({"title": "renamed"})).title == "renamed"
+
+    run(work)

@@ -20,6 +20,7 @@ from turnkeeper.api.deps import ApiDeps, Deps
 from turnkeeper.api.problems import RequestRefused, not_found
 from turnkeeper.api.scopes import scope_of
 from turnkeeper.clock import render_time
+from turnkeeper.errors import TurnkeeperError
 from turnkeeper.ids import is_any_id
 from turnkeeper.turns.access import (
     LAST_USED_STEP_MS,
@@ -32,6 +33,7 @@ from turnkeeper.turns.access import (
 from turnkeeper.turns.idempotency import parse_key
 from turnkeeper.turns.model import ApiKey, CanceledBy
 from turnkeeper.turns.ports import StoreUnavailable
+from turnkeeper.turns.retention import IdempotencyTurnDeleted
 
 SECRET_PREFIX: Final = "tk_"  # noqa: S105 (what a secret begins with, not one)
 SECRET_BYTES: Final = 32
@@ -85,6 +87,8 @@ async def admit(request: Request, deps: ApiDeps, secret: str) -> ApiKey:
     _check_scope(request, key)
     for named_id, named in admission.named.items():
         _check_named(key, named_id, named)
+        if named is not None and named.deleted_at is not None:
+            raise await _deleted(request, deps, key, named)
     if key.last_used_at is None or (now - key.last_used_at) >= timedelta(milliseconds=LAST_USED_STEP_MS):
         # A note that the database has no room for must not refuse what it could still answer.
         with contextlib.suppress(StoreUnavailable):
@@ -113,11 +117,15 @@ def _check_named(key: ApiKey, named_id: str, named: Named | None) -> None:
         raise not_found(f"such thing as {named_id}")
     if named.agent_id is not None:
         check_agent(key, named.agent_id)
-    if named.deleted_at is not None:
-        raise SessionDeleted(
-            f"{named.session_id} was deleted",
-            detail={"session_id": named.session_id, "deleted_at": render_time(named.deleted_at)},
-        )
+
+
+async def _deleted(request: Request, deps: ApiDeps, key: ApiKey, named: Named) -> TurnkeeperError:
+    deleted_at = None if named.deleted_at is None else render_time(named.deleted_at)
+    detail = {"session_id": named.session_id, "deleted_at": deleted_at}
+    shown = request.headers.get(IDEMPOTENCY_HEADER)
+    if shown is not None and await deps.access.knows_request(key.project_id, parse_key(shown)):
+        return IdempotencyTurnDeleted("the turn of this Idempotency-Key was deleted", detail=detail)
+    return SessionDeleted(f"{named.session_id} was deleted", detail=detail)
 
 
 def _shown_secret(request: Request) -> str:

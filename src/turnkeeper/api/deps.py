@@ -19,6 +19,7 @@ from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
+from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
 from turnkeeper.turns.snapshots import SnapshotReads
 from turnkeeper.turns.wakeups import Watch
@@ -78,6 +79,7 @@ class ApiDeps:
     webhooks: WebhookStore
     budgets: BudgetStore
     access: AccessStore
+    retention: RetentionStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None

@@ -10,7 +10,7 @@ from typing import Final, Literal, cast
 
 import orjson
 
-from turnkeeper.acs.strictjson import JsonValue, member_slices
+from turnkeeper.acs.strictjson import JsonObject, JsonValue, member_slices
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody, element_slices
 from turnkeeper.api.budget_intake import parse_limits
@@ -21,6 +21,7 @@ from turnkeeper.ids import is_id
 from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NewAgent, NewSession
+from turnkeeper.turns.retention import MAX_RETENTION_DAYS, SessionChange
 
 MAX_NAME_CHARACTERS: Final = 200
 MAX_INSTRUCTIONS_CHARACTERS: Final = 262_144
@@ -34,6 +35,7 @@ DEFAULT_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
+_AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata"})
 _TURN_NAMES = frozenset(
     {
         "input",
@@ -66,7 +68,7 @@ class TurnBody:
 def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     """The agent to create. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close({"name", "model", "instructions", "tools", "permissions", "limits", "metadata"}, AGENT_FIELDS)
+    fields.close(_AGENT_NAMES, AGENT_FIELDS)
     name = fields.required_text("name", max_characters=MAX_NAME_CHARACTERS)
     model = _model(fields.required_object("model"), deps)
     instructions = fields.text("instructions", max_characters=MAX_INSTRUCTIONS_CHARACTERS, one_line=False) or ""
@@ -80,18 +82,46 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     )
 
 
+def parse_agent_change(body: JsonBody, agent: JsonObject, metadata_json: str, deps: ApiDeps) -> tuple[NewAgent, int]:
+    """The next version of an agent shown as `agent`, and the version that it follows. Raises `RequestRefused`."""
+    given = Fields({"expected_version": body.members.get("expected_version")})
+    expected = given.integer("expected_version", low=1)
+    if expected is None:
+        given.note("expected_version", "invalid_field", "/expected_version is required: the version that is changed")
+    given.finish()
+    changed = {name: value for name, value in body.members.items() if name != "expected_version"}
+    kept = {name: agent[name] for name in _AGENT_NAMES}
+    whole = JsonBody({**kept, **changed}, {"metadata": metadata_json, **body.slices})
+    return parse_agent(whole, deps), expected or 0
+
+
 def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
     """The session to open. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close({"agent_id", "title", "budget", "metadata"}, SESSION_FIELDS)
+    fields.close({"agent_id", "title", "budget", "metadata", "retention_days", "agent_version"}, SESSION_FIELDS)
     agent_id = fields.required_text("agent_id", max_characters=MAX_NAME_CHARACTERS)
     title = fields.text("title", max_characters=MAX_NAME_CHARACTERS)
     budget = parse_limits(fields.object("budget"))
     metadata_json = parse_metadata(fields, body, settings)
+    retention_days = fields.integer("retention_days", low=1, high=MAX_RETENTION_DAYS)
+    version = fields.integer("agent_version", low=1)
     if agent_id and not is_id(agent_id, "agt"):
         fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
     fields.finish()
-    return NewSession(agent_id, title, metadata_json, budget)
+    return NewSession(agent_id, title, metadata_json, budget, retention_days=retention_days, agent_version=version)
+
+
+def parse_session_change(body: JsonBody, settings: ApiSettings) -> SessionChange:
+    """What is said about a session now; a member that is left out stays as it is. Raises `RequestRefused`."""
+    fields = Fields(body.members)
+    fields.close({"title", "metadata", "retention_days"}, {})
+    change = SessionChange(
+        title=fields.text("title", max_characters=MAX_NAME_CHARACTERS),
+        metadata_json=fields.raw_object("metadata", body.slices, max_bytes=settings.metadata_bytes),
+        retention_days=fields.integer("retention_days", low=1, high=MAX_RETENTION_DAYS),
+    )
+    fields.finish()
+    return change
 
 
 def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:

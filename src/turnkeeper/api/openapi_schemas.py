@@ -6,6 +6,7 @@ from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS
 from turnkeeper.api.problems import PROBLEMS
 from turnkeeper.turns.model import StopReason, TurnStatus
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
+from turnkeeper.turns.retention import MAX_RETENTION_DAYS
 
 Schema = dict[str, Any]
 
@@ -143,10 +144,15 @@ _REQUESTS: Final[Schema] = {
         ("agent_id",),
         {
             "agent_id": id_schema("agt"),
+            "agent_version": whole_number(1),
             "title": _TITLE,
             "budget": {"$ref": "#/components/schemas/Budget"},
             "metadata": _METADATA,
+            "retention_days": whole_number(1, MAX_RETENTION_DAYS),
         },
+    ),
+    "SessionChange": closed_object(
+        (), {"title": _TITLE, "metadata": _METADATA, "retention_days": whole_number(1, MAX_RETENTION_DAYS)}
     ),
     "CloseSession": closed_object((), {"mode": {"enum": ["drain", "cancel"], "default": "drain"}}),
     "NewTurn": closed_object(("input",), _TURN_MEMBERS),
@@ -175,7 +181,7 @@ _ANSWERS: Final[Schema] = {
             "limits": {"type": "object"},
             "metadata": {"type": "object"},
             "created_at": _TIME,
-            "archived_at": _NULL,
+            "archived_at": nullable(_TIME),
         }
     ),
     "Session": open_object(
@@ -198,7 +204,8 @@ _ANSWERS: Final[Schema] = {
             "created_at": _TIME,
             "last_active_at": _TIME,
             "closed_at": nullable(_TIME),
-            "expires_at": _NULL,
+            "retention_days": nullable(whole_number(1)),
+            "expires_at": nullable(_TIME),
         }
     ),
     "Usage": open_object(
@@ -332,3 +339,8 @@ COMPONENTS: Final[Schema] = {
         for name in ("Agent", "Session", "Turn", "Submission", "Event", "Approval", "ApprovalRule")
     },
 }
+
+# A new version has what is named and keeps the rest.
+COMPONENTS["AgentChange"] = closed_object(
+    ("expected_version",), {**COMPONENTS["NewAgent"]["properties"], "expected_version": whole_number(1)}
+)

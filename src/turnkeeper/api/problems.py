@@ -63,6 +63,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         403, "The Guardian takes no such answer from you", "Answer with the Guardian's own approvals, as who it asks."
     ),
     "not_found": ProblemKind(404, "Not found", "Check the id and the path."),
+    "idempotency_turn_deleted": ProblemKind(
+        410, "The turn of this Idempotency-Key was deleted", "Use a new key to run it again."
+    ),
     "session_deleted": ProblemKind(410, "The session was deleted", "Open another session with POST /v1/sessions."),
     "method_not_allowed": ProblemKind(405, "Method not allowed", "Use a method that the Allow header lists."),
     "request_timeout": ProblemKind(408, "The body did not arrive in time", "Send the request again."),
@@ -71,6 +74,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409, "The session has an open turn", "Post the turn again when that one has ended, or with on_busy enqueue."
     ),
     "session_closed": ProblemKind(409, "The session is closed", "Open another session with POST /v1/sessions."),
+    "version_conflict": ProblemKind(409, "The agent has another version", "Read the agent and change that."),
+    "agent_archived": ProblemKind(409, "The agent is archived", "Use another agent."),
     "turn_ended": ProblemKind(409, "The turn has ended", "Post another turn."),
     "idempotency_in_progress": ProblemKind(409, "The first request is still being accepted", "Try again in a second."),
     "approval_already_decided": ProblemKind(

@@ -18,6 +18,7 @@ from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus, Usage
 from turnkeeper.turns.pausing import Pause
 from turnkeeper.turns.ports import TurnReads
+from turnkeeper.turns.retention import expires_at
 from turnkeeper.turns.usage import render_usage
 
 # Our own stored text: longer and deeper than anything that was let in, as the event wraps it.
@@ -143,7 +144,7 @@ def render_agent(agent: Agent) -> bytes:
             "budget": None,
             "metadata": orjson.Fragment(agent.metadata_json),
             "created_at": render_time(agent.created_at),
-            "archived_at": None,
+            "archived_at": time_or_none(agent.archived_at),
         }
     )
 
@@ -170,7 +171,8 @@ def render_session(session: Session, usage: Usage | None = None) -> bytes:
             "created_at": render_time(session.created_at),
             "last_active_at": render_time(session.last_active_at),
             "closed_at": time_or_none(session.closed_at),
-            "expires_at": None,
+            "retention_days": session.retention_days,
+            "expires_at": time_or_none(expires_at(session)),
         }
     )
 

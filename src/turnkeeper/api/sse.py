@@ -17,7 +17,9 @@ MAX_BUFFERED_BYTES: Final = 1_048_576
 HEARTBEAT: Final = b": heartbeat\n\n"
 FIRST_LINE: Final = b"retry: %d\n\n" % RETRY_MS
 
-ClosingReason: TypeAlias = Literal["turn_ended", "session_closed", "max_age", "slow_consumer", "deploy", "unauthorized"]
+ClosingReason: TypeAlias = Literal[
+    "turn_ended", "session_closed", "session_deleted", "max_age", "slow_consumer", "deploy", "unauthorized"
+]
 
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 

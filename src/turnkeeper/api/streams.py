@@ -19,11 +19,14 @@ from turnkeeper.api.sse import FIRST_LINE, ClosingReason, FrameBuffer, closing_f
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event
 from turnkeeper.turns.model import ApiKey
+from turnkeeper.turns.ports import deletion_topic
 
 BATCH_EVENTS: Final = 32
 SLOW_READER_MS: Final = 10_000
 CLOSE_GRACE_MS: Final = 5_000
 SESSION_ENDING: Final = "session.closed"
+STREAMS_PER_POLL: Final = 100
+"""Up to this many open streams look for lost news every `poll_ms`; more of them look less often."""
 
 T = TypeVar("T")
 
@@ -105,9 +108,9 @@ class EventStreamResponse(Response):
         async with _Tasks() as tasks:
             following = tasks.start(self._follow())
             stopping = tasks.start(self._deps.streams.draining.wait())
-            revoked = tasks.start(self._until_revoked())
+            shut = tasks.start(self._until_shut())
             await asyncio.wait(
-                {following, stopping, revoked},
+                {following, stopping, shut},
                 timeout=self._deps.settings.sse_max_age_ms / 1000,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -115,7 +118,7 @@ class EventStreamResponse(Response):
                 return following.result()
             if stopping.done():
                 return "deploy"
-            return "unauthorized" if revoked.done() else "max_age"
+            return shut.result() if shut.done() else "max_age"
 
     async def _follow(self) -> ClosingReason:
         plan = self._plan
@@ -135,7 +138,11 @@ class EventStreamResponse(Response):
                 if len(events) < BATCH_EVENTS:
                     if closed:
                         return "session_closed"
-                    await watch.wait(timeout_ms=self._deps.settings.poll_ms)
+                    await watch.wait(timeout_ms=self._poll_ms())
+
+    def _poll_ms(self) -> int:
+        # The look for news that got lost, by all streams together no more than so often.
+        return self._deps.settings.poll_ms * max(1, self._deps.streams.open_count // STREAMS_PER_POLL)
 
     async def _pass_on(self, event: Event) -> bool:
         wanted = not self._plan.types or event.type in self._plan.types
@@ -147,12 +154,17 @@ class EventStreamResponse(Response):
     async def _put(self, frame: bytes) -> bool:
         return await self._buffer.put(frame, timeout_ms=self._slow_reader_ms)
 
-    async def _until_revoked(self) -> None:
-        while True:
-            await asyncio.sleep(self._deps.settings.sse_heartbeat_ms / 1000)
-            key = await self._deps.store.key_by_secret(self._caller.secret_sha256)
-            if key is None or key.revoked_at is not None:
-                return
+    async def _until_shut(self) -> ClosingReason:
+        deps, session_id = self._deps, self._plan.session_id
+        with deps.news.watch(deletion_topic(session_id)) as watch:
+            while True:
+                await watch.wait(timeout_ms=deps.settings.sse_heartbeat_ms)
+                admission = await deps.access.admit(self._caller.secret_sha256, [session_id])
+                if admission is None or not admission.key.is_valid(deps.clock.now()):
+                    return "unauthorized"
+                named = admission.named[session_id]
+                if named is not None and named.deleted_at is not None:
+                    return "session_deleted"
 
 
 class _Tasks:

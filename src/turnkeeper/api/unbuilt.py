@@ -21,11 +21,9 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {
-    "agent_version": (1,),
     "workspace": ({"mode": "persistent"},),
     "network": (),
     "secrets": ([],),
-    "retention_days": (),
 }
 TURN_FIELDS: Final[UnbuiltFields] = {
     "priority": ("interactive",),
@@ -37,12 +35,6 @@ SESSION_QUERY: Final[tuple[str, ...]] = ()
 TURN_QUERY: Final[tuple[str, ...]] = ()
 
 ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
-    ("GET", "/v1/agents/{}/versions"),
-    ("GET", "/v1/agents/{}/versions/{}"),
-    ("POST", "/v1/agents/{}"),
-    ("POST", "/v1/agents/{}/archive"),
-    ("PATCH", "/v1/sessions/{}"),
-    ("DELETE", "/v1/sessions/{}"),
     ("POST", "/v1/sessions/{}/fork"),
     ("POST", "/v1/sessions/{}/workspace_snapshots"),
     ("POST", "/v1/turns/{}/pause"),

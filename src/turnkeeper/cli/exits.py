@@ -31,10 +31,15 @@ USAGE_CODES: Final = frozenset(
     {
         "config_invalid",
         "data_dir_unusable",
+        "invalid_field",
+        "key_invalid",
         "model_params_refused",
+        "not_found",
         "provider_misconfigured",
         "secret_too_short",
+        "setting_refused",
         "store_url_invalid",
+        "unknown_field",
         "usage_error",
     }
 )
@@ -57,8 +62,13 @@ def exit_of_error(error: TurnkeeperError) -> Exit:
 
 def exit_of_turn(turn: Turn) -> Exit:
     """The exit code of `run` for an ended turn."""
-    if turn.status is TurnStatus.COMPLETED:
+    return exit_of_end(turn.status, turn.stop_reason)
+
+
+def exit_of_end(status: str, stop_reason: str | None) -> Exit:
+    """The exit code for an ended turn by the words of the contract."""
+    if status == TurnStatus.COMPLETED:
         return Exit.DONE
-    if turn.status is TurnStatus.CANCELED:
+    if status == TurnStatus.CANCELED:
         return Exit.CANCELED
-    return Exit.DENIED if turn.stop_reason in DENIALS else Exit.FAILED
+    return Exit.DENIED if stop_reason in DENIALS else Exit.FAILED

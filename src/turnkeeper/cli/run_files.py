@@ -44,7 +44,7 @@ def new_agent(file: Path | None, deps: ApiDeps) -> NewAgent:
         body = json_body(orjson.dumps(DEFAULT_AGENT), "the plain agent")
         return parse_agent(body, deps)
     try:
-        return parse_agent(json_body(_as_json(file), str(file)), deps)
+        return parse_agent(json_body(as_json(file), str(file)), deps)
     except RequestRefused as refused:
         raise _explained(refused, str(file)) from refused
 
@@ -78,7 +78,8 @@ def bind_workspace(workspaces: Path, session_id: str, folder: Path) -> None:
     (workspaces / session_id).symlink_to(folder.resolve(), target_is_directory=True)
 
 
-def _as_json(file: Path) -> bytes:
+def as_json(file: Path) -> bytes:
+    """A JSON or TOML file as JSON. Raises `UsageRefused`."""
     content = load_text(file)
     if file.suffix != ".toml":
         return content

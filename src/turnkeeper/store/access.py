@@ -105,9 +105,7 @@ def key_with(conn: Connection, secret_sha256: str, now: datetime) -> ApiKey | No
 def active_key(conn: Connection, secret_sha256: str, now: datetime) -> ApiKey | None:
     """The same, unless it was revoked or has expired."""
     key = key_with(conn, secret_sha256, now)
-    if key is None or key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
-        return None
-    return key
+    return key if key is not None and key.is_valid(now) else None
 
 
 def knows_request(conn: Connection, project_id: str, idempotency_key: str) -> bool:

@@ -55,7 +55,7 @@ def expire_pause(tx: Tx, turn_id: str, session_id: str) -> bool:
 def _ask(tx: Tx, turn: Turn, known: Pause, expired: Approval) -> None:
     """Row 25a: the deferral is over, and a person is asked."""
     row = transition(turn.status, Happening.EXPIRY_ASKS)
-    limits = agent_by_id(tx.conn, turn.agent_id).limits
+    limits = agent_by_id(tx.conn, turn.agent_id, turn.agent_version).limits
     expires_at = after(tx.now, limits.pause_expiry_ms or tx.limits.pause_expiry_ms)
     asked = replace(
         expired,

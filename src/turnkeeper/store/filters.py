@@ -32,6 +32,12 @@ def of_turns(wanted: TurnFilter | None) -> Sequence[ColumnElement[bool]]:
     return [kept, *within(wanted.reach, turns.c.project_id, turns.c.agent_id), *status, *reason, *made]
 
 
+def at_rest() -> tuple[ColumnElement[bool], ...]:
+    """Conditions on rows of `sessions` that have nothing queued, active or paused."""
+    of_session = turns.c.session_id == sessions.c.id
+    return ~exists().where(of_session, IS_QUEUED), ~exists().where(of_session, IS_ACTIVE)
+
+
 def _with_status(status: SessionView) -> list[ColumnElement[bool]]:
     if status in {"closing", "closed"}:
         return [sessions.c.status == status]

@@ -151,5 +151,5 @@ def claimed(tx: Tx, row: RowMapping) -> Claim:
         fence=to_fence(row),
         turn=turn,
         session=load_session(tx.conn, turn.session_id),
-        agent=agent_by_id(tx.conn, turn.agent_id),
+        agent=agent_by_id(tx.conn, turn.agent_id, turn.agent_version),
     )

@@ -62,4 +62,11 @@ def _again(turn: Turn, new: NewRetry) -> NewTurn:
 
 
 def _like(session: Session) -> NewSession:
-    return NewSession(session.agent_id, session.title, session.metadata_json, None, project_id=session.project_id)
+    return NewSession(
+        session.agent_id,
+        session.title,
+        session.metadata_json,
+        None,
+        project_id=session.project_id,
+        agent_version=session.agent_version,
+    )

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import session_closed, session_created
-from turnkeeper.store.agents import agent_of_project
+from turnkeeper.store.agents import agent_by_id, agent_of_project
 from turnkeeper.store.budgets import open_account
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turns, waiting_turns
@@ -24,12 +24,16 @@ from turnkeeper.turns.model import (
     SessionReason,
     StopReason,
 )
-from turnkeeper.turns.ports import NewSession
+from turnkeeper.turns.ports import AgentArchived, NewSession
 
 
 def create_session(tx: Tx, new: NewSession) -> Session:
     """The session and its `session.created`. Raises `NotFound` for the agent, `PriceUnknown`."""
     agent = agent_of_project(tx.conn, new.agent_id, new.project_id)
+    if agent.archived_at is not None:
+        raise AgentArchived(f"{agent.id} was archived", hint="Open the session with another agent.")
+    if new.agent_version is not None:
+        agent = agent_by_id(tx.conn, agent.id, new.agent_version)
     session_id = tx.ids.new("ses")
     account = _open_budget(tx, session_id, new.budget, new.project_id)
     values: dict[str, object] = {
@@ -43,6 +47,7 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "budget_id": None if account is None else account.id,
         "acs_state": "new",
         "ephemeral": new.ephemeral,
+        "retention_days": new.retention_days or tx.limits.retention_days or None,
         "created_at": tx.now,
         "last_active_at": tx.now,
     }

@@ -6,7 +6,7 @@ what the snapshot does not show.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
@@ -26,8 +26,6 @@ from turnkeeper.turns.snapshots import (
     TurnView,
 )
 
-_ENDED: Final = tuple(status.value for status in TurnStatus if status.terminal)
-
 
 def session_snapshot(conn: Connection, session_id: str, now: datetime) -> SessionSnapshot:
     """The session as it is. Raises `NotFound`."""
@@ -35,13 +33,14 @@ def session_snapshot(conn: Connection, session_id: str, now: datetime) -> Sessio
     blocker = blocker_of(conn, session_id)
     of_session = select(turns.c.id).where(turns.c.session_id == session_id)
     waiting = of_session.where(IS_QUEUED).order_by(turns.c.rank, turns.c.seq).limit(MAX_QUEUED_TURNS)
-    ended = of_session.where(turns.c.status.in_(_ENDED)).order_by(turns.c.id.desc()).limit(MAX_RECENT_TURNS)
+    # Not by status: an index has that, and SQLite would read all of the ended turns by it to sort them.
+    ended = of_session.where(turns.c.terminal_event_id.is_not(None))
     active = () if session.active_turn_id is None else (session.active_turn_id,)
     return SessionSnapshot(
         session=session,
         active=next(iter(_views(conn, active, blocker, now)), None),
         queued=_views(conn, _ids(conn, waiting), blocker, now),
-        recent=_views(conn, _ids(conn, ended), None, now),
+        recent=_views(conn, _ids(conn, ended.order_by(turns.c.id.desc()).limit(MAX_RECENT_TURNS)), None, now),
         approvals=_open_approvals(conn, session_id, now),
     )
 

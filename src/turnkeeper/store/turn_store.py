@@ -37,6 +37,7 @@ from turnkeeper.store.budget_store import SqlBudgetStore
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.post_store import SqlPosts
+from turnkeeper.store.retention_store import SqlRetentionStore
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
@@ -125,6 +126,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         """Webhooks in the same database, for as long as this store is open."""
         return SqlWebhookStore(self._read, self._write)
 
+    def retention(self) -> SqlRetentionStore:
+        """The end of sessions, in the same database, for as long as this store is open."""
+        return SqlRetentionStore(self._read, self._write, self._clock)
+
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""
         return SqlAccessStore(self._read, self._write, self._clock)
@@ -137,8 +142,11 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         """Waits for running transactions and closes every connection."""
         await self._database.close()
 
-    async def agent(self, agent_id: str) -> Agent:
-        return await self._read(lambda conn: agents.agent_by_id(conn, agent_id))
+    async def agent(self, agent_id: str, version: int | None = None) -> Agent:
+        return await self._read(lambda conn: agents.agent_by_id(conn, agent_id, version))
+
+    async def agent_versions(self, agent_id: str, page: PageRequest) -> Page[Agent]:
+        return await self._read(lambda conn: agents.list_versions(conn, agent_id, page))
 
     async def agents(self, page: PageRequest, *, reach: Reach | None = None) -> Page[Agent]:
         return await self._read(lambda conn: agents.list_agents(conn, page, reach))
@@ -192,6 +200,12 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
 
     async def create_agent(self, new: NewAgent) -> Agent:
         return await self._write(lambda tx: agents.create_agent(tx, new))
+
+    async def change_agent(self, agent_id: str, new: NewAgent, *, expected_version: int) -> Agent:
+        return await self._write(lambda tx: agents.change_agent(tx, agent_id, new, expected_version=expected_version))
+
+    async def archive_agent(self, agent_id: str) -> Agent:
+        return await self._write(lambda tx: agents.archive_agent(tx, agent_id))
 
     async def create_session(self, new: NewSession) -> Session:
         return await self._write(lambda tx: sessions.create_session(tx, new))

@@ -18,8 +18,8 @@ from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.price_checks import require_price_of_turn
 from turnkeeper.store.rows import to_json, to_key
-from turnkeeper.store.statements import add, find
-from turnkeeper.store.tables import IS_QUEUED, api_keys, idempotency_keys, turns
+from turnkeeper.store.statements import add, find, load_row
+from turnkeeper.store.tables import IS_QUEUED, api_keys, idempotency_keys, sessions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.access import check_concurrent, check_queued
 from turnkeeper.turns.budget_accounts import limits_document
@@ -35,6 +35,7 @@ from turnkeeper.turns.model import (
 )
 from turnkeeper.turns.ports import Accepted, CancelEffect, IdempotencyKeyReused, NewTurn, NotFound, SessionClosed
 from turnkeeper.turns.queueing import check_depth, check_idle, check_key_depth
+from turnkeeper.turns.retention import IdempotencyTurnDeleted
 
 
 def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
@@ -111,13 +112,17 @@ def replay(tx: Tx, new: NewTurn, project_id: str) -> Accepted | None:
     row = find(tx.conn, idempotency_keys, project_id=project_id, key=new.idempotency_key)
     if row is None:
         return None
+    turn = load_turn(tx.conn, row["turn_id"], tx.now)
+    if load_row(tx.conn, sessions, turn.session_id)["delete_requested_at"] is not None:
+        raise IdempotencyTurnDeleted(
+            f"this Idempotency-Key stands for {turn.id}, which was deleted", detail={"turn_id": turn.id}
+        )
     if row["fingerprint"] != new.fingerprint:
         raise IdempotencyKeyReused(
             "this Idempotency-Key was used for another request",
             detail={"turn_id": row["turn_id"]},
             hint="Use a new key for a new request.",
         )
-    turn = load_turn(tx.conn, row["turn_id"], tx.now)
     return Accepted(turn, replayed=True, events_after=turn.first_sequence - 1)
 
 

@@ -39,6 +39,7 @@ class StoreLimits:
     key_queue_depth: int = MAX_KEY_DEPTH
     cancel_grace_ms: int = 10_000
     pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
+    retention_days: int = 30
 
 
 @dataclass(frozen=True, slots=True)

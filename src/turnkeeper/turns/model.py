@@ -126,6 +126,8 @@ class Agent:
     created_at: datetime
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    archived_at: datetime | None = None
+    project_id: str = PROJECT_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +470,10 @@ class ApiKey:
     limits: KeyLimits = KeyLimits()
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether the key still opens anything: neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
 
     @property
     def reach(self) -> Reach:

@@ -70,6 +70,18 @@ class NotFound(TurnkeeperError):
     code = "not_found"
 
 
+class VersionConflict(TurnkeeperError):
+    """The agent has another version than the one that was to be changed; `detail` has its `version`."""
+
+    code = "version_conflict"
+
+
+class AgentArchived(TurnkeeperError):
+    """The agent takes no more sessions and gets no more versions."""
+
+    code = "agent_archived"
+
+
 class SessionClosed(TurnkeeperError):
     """The session takes no more turns."""
 
@@ -163,6 +175,8 @@ class NewSession:
     budget: Budget | None
     ephemeral: bool = False
     project_id: str = PROJECT_ID
+    retention_days: int | None = None
+    agent_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +217,14 @@ CancelEffect: TypeAlias = Literal["ended", "requested", "unchanged"]
 class TurnReads(Protocol):
     """What the API, the console and the command line read."""
 
-    async def agent(self, agent_id: str) -> Agent: ...
+    async def agent(self, agent_id: str, version: int | None = None) -> Agent:
+        """A version of an agent, the newest where none is named. Raises `NotFound`."""
+        ...
+
+    async def agent_versions(self, agent_id: str, page: PageRequest) -> Page[Agent]:
+        """Versions in the order of their numbers; `page.after` is a number."""
+        ...
+
     async def agents(self, page: PageRequest, *, reach: Reach | None = None) -> Page[Agent]: ...
     async def session(self, session_id: str) -> Session: ...
     async def sessions(
@@ -247,6 +268,14 @@ class TurnCommands(Protocol):
     """What the API and the command line change."""
 
     async def create_agent(self, new: NewAgent) -> Agent: ...
+    async def change_agent(self, agent_id: str, new: NewAgent, *, expected_version: int) -> Agent:
+        """The next version. Raises `NotFound`, `VersionConflict`, `AgentArchived`."""
+        ...
+
+    async def archive_agent(self, agent_id: str) -> Agent:
+        """The agent, for no more sessions. Raises `NotFound`."""
+        ...
+
     async def create_session(self, new: NewSession) -> Session:
         """The session with its `session.created` event. Raises `NotFound` for the agent."""
         ...
@@ -472,6 +501,11 @@ class ApprovalStore(Protocol):
 
 class TurnStore(TurnReads, TurnCommands, WorkerStore, PauseStore, ApprovalStore, Protocol):
     """All of it: what an implementation provides and the contract suite tests."""
+
+
+def deletion_topic(session_id: str) -> str:
+    """What is told when a session is deleted."""
+    return f"deleted:{session_id}"
 
 
 class Wakeups(Protocol):

@@ -27,6 +27,7 @@ from turnkeeper.turns.wakeups import LocalWakeups
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import dispatch
 from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.session_retention import retaining
 from turnkeeper.wiring.webhooks import delivering
 from turnkeeper.wiring.workers import open_worker, working
 
@@ -59,6 +60,7 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
         worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder))
         await stack.enter_async_context(working(worker))
         await stack.enter_async_context(delivering(base, store, worker.owner))
+        await stack.enter_async_context(retaining(base, store))
         api = replace(api_deps(base, store, checker), questions=side.questions)
         yield Platform(store, base.wakeups, api, dispatch(build_api(api), side.acs, side.admin), side.name)
 
@@ -77,6 +79,7 @@ async def open_store(base: Base, *, read_only: bool = False) -> AsyncGenerator[S
             key_queue_depth=base.settings.limits.key_queue_depth,
             cancel_grace_ms=base.settings.worker.cancel_grace_ms,
             pause_expiry_ms=base.settings.limits.pause_expiry_ms,
+            retention_days=base.settings.retention.session_days,
         ),
         read_only=read_only,
     )
@@ -113,6 +116,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         webhooks=store.webhooks(),
         budgets=store.budgets(),
         access=store.access(),
+        retention=store.retention(),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),
         model_params=TUNABLE_PARAMETERS,

@@ -18,6 +18,7 @@ from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.guardian import open_guardian_side
 from turnkeeper.wiring.platform import api_deps, open_store, store_url
+from turnkeeper.wiring.session_retention import retaining
 from turnkeeper.wiring.webhooks import delivering
 from turnkeeper.wiring.workers import hearing, open_worker
 
@@ -58,6 +59,7 @@ async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGener
         stack.push_async_callback(checker.close)
         worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder))
         await stack.enter_async_context(delivering(base, store, worker.owner))
+        await stack.enter_async_context(retaining(base, store))
         yield worker
 
 

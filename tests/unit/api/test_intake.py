@@ -80,9 +80,9 @@ def test_parts_are_joined_and_json_parts_keep_their_spelling() -> None:
         ('{"input":"hi","max_attempts":11}', "invalid_field", "/max_attempts"),
         ('{"input":"hi","max_attempts":true}', "invalid_field", "/max_attempts"),
         (
-            '{"input":"hi","budget":{"max_cost":{"amount":"1","currency":"USD"}}}',
-            "not_supported_yet",
-            "/budget/max_cost",
+            '{"input":"hi","budget":{"max_cost":{"amount":"x","currency":"USD"}}}',
+            "budget_invalid",
+            "/budget/max_cost/amount",
         ),
         ('{"input":"hi","budget":{"max_model_calls":0}}', "budget_invalid", "/budget/max_model_calls"),
         ('{"input":"hi","budget":{"max_total_tokens":"9"}}', "budget_invalid", "/budget/max_total_tokens"),

@@ -101,4 +101,4 @@ def test_what_can_be_signed_goes_as_it_is(value: JsonValue) -> None:
     sent = signable(value)
     safe = not isinstance(value, int) or abs(value) < 2**53
     # Beyond that, an integer that a double spells the same way can be signed as well.
-    assert sent == value if safe else sent in {value, str(value)}
+    assert sent == value if safe else sent in (value, str(value))

@@ -1,4 +1,4 @@
-"""Sessions: open one, look at one, list them, close one (contract 2.2)."""
+"""Sessions: open one, look at one, list, change, close and delete them (contract 2.2)."""
 
 from dataclasses import replace
 from typing import Final
@@ -11,7 +11,7 @@ from turnkeeper.api.auth import Caller, canceled_by
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import ApiDeps, Deps
 from turnkeeper.api.filters import SESSION_FILTERS, given, session_filter
-from turnkeeper.api.intake import parse_close, parse_session
+from turnkeeper.api.intake import parse_close, parse_session, parse_session_change
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.reads import render_session
@@ -79,6 +79,26 @@ async def close_session(session_id: str, request: Request, deps: Deps, caller: C
     require_id(session_id, "ses", "session")
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes, optional=True)
     session = await deps.store.close_session(session_id, mode=parse_close(received), by=canceled_by(caller))
+    return json_response(await _rendered(deps, session), 202)
+
+
+@router.patch("/sessions/{session_id}", responses=answers({200: "Session"}), openapi_extra=body("SessionChange"))
+async def change_session(session_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
+    """Changes the title, the metadata or how long the session is kept after its last activity."""
+    Query(request, ())
+    require_id(session_id, "ses", "session")
+    received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
+    change = parse_session_change(received, deps.settings)
+    session = await deps.retention.change_session(session_id, change)
+    return json_response(await _rendered(deps, session))
+
+
+@router.delete("/sessions/{session_id}", status_code=202, responses=answers({202: "Session"}))
+async def delete_session(session_id: str, request: Request, deps: Deps, caller: Caller) -> Response:
+    """Cancels the session's turns, closes it and has its content erased; from now on it is 410."""
+    Query(request, ())
+    require_id(session_id, "ses", "session")
+    session = await deps.retention.delete_session(session_id, by=canceled_by(caller, "the session was deleted"))
     return json_response(await _rendered(deps, session), 202)
 
 

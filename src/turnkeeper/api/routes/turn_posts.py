@@ -38,7 +38,7 @@ async def post_lone_turn(request: Request, deps: Deps, caller: Caller) -> Respon
     session, parsed = parse_alone(received, deps.settings)
     session = replace(session, project_id=caller.project_id)
     check_agent(caller, session.agent_id)
-    limits = (await deps.store.agent(session.agent_id)).limits
+    limits = (await deps.store.agent(session.agent_id, session.agent_version)).limits
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id="")
     return await answer_post(deps, caller, lambda: deps.store.accept_alone(session, new), stream=stream)

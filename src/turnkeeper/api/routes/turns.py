@@ -44,7 +44,7 @@ async def post_turn(session_id: str, request: Request, deps: Deps, caller: Calle
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     parsed = parse_turn(received, deps.settings)
     session = await deps.store.session(session_id)
-    limits = (await deps.store.agent(session.agent_id)).limits
+    limits = (await deps.store.agent(session.agent_id, session.agent_version)).limits
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id=session_id)
     return await answer_post(deps, caller, lambda: deps.store.accept_turn(new), stream=stream)

@@ -7,14 +7,23 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from turnkeeper.client.turn_api.bodies import new_idempotency_key, path_of, turn_body
+from turnkeeper.client.turn_api.answers import Answer
+from turnkeeper.client.turn_api.bodies import given, new_idempotency_key, path_of, turn_body
 from turnkeeper.client.turn_api.connection import AsyncConnection, monotonic_ms
 from turnkeeper.client.turn_api.documents import Json
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.problems import ApiProblem, ServerUnreachable, WaitTimedOut
 from turnkeeper.client.turn_api.retries import Call
 from turnkeeper.client.turn_api.streams import AsyncEventStream
-from turnkeeper.client.turn_api.views import ApprovalRule, Event, SessionView, Submission, TurnView
+from turnkeeper.client.turn_api.views import (
+    ApprovalRule,
+    Event,
+    SessionSnapshot,
+    SessionView,
+    StreamToken,
+    Submission,
+    TurnView,
+)
 
 LONG_POLL_MS: Final = 25_000
 EVENTS_PAGE: Final = 1_000
@@ -82,6 +91,19 @@ class AsyncTurn(TurnView):
         given = {"output": output} if error is None else {"error": error}
         body = {"tool_call_id": tool_call_id, **given}
         return await self._asked(Call("POST", self._path("tool_results"), body, repeatable=True))
+
+    async def retry(
+        self,
+        *,
+        idempotency_key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        budget: Mapping[str, Any] | None = None,
+    ) -> "AsyncTurn":
+        """A new turn with the input of this one, which has ended; posted once. Raises `Conflict` before the end."""
+        key = new_idempotency_key() if idempotency_key is None else idempotency_key
+        body = given(metadata=metadata, budget=budget)
+        call = Call("POST", self._path("retry"), body, idempotency_key=key, repeatable=True)
+        return posted_turn(await self._connection.ask(call), self._connection)
 
     async def submissions(self) -> Sequence[Submission]:
         """What the agent submitted for the output schema, refused values too."""
@@ -173,13 +195,7 @@ class AsyncSession(SessionView):
         answer = await self._connection.ask(
             Call("POST", self._path("turns"), body, idempotency_key=key, repeatable=True)
         )
-        after = answer.headers.get("events-after", "")
-        return AsyncTurn(
-            answer.members,
-            self._connection,
-            events_after=int(after) if after.isdecimal() else None,
-            replayed=answer.headers.get("idempotent-replayed") == "true",
-        )
+        return posted_turn(answer, self._connection)
 
     async def turns(
         self, *, limit: int | None = None, order: Literal["asc", "desc"] = "desc"
@@ -201,6 +217,16 @@ class AsyncSession(SessionView):
         path = self._path("events", "stream")
         return AsyncEventStream(self._connection, path, after=start, query=_event_query(types), gapless=not types)
 
+    async def snapshot(self) -> SessionSnapshot:
+        """The session with its turns and open questions, all as of one event: stream on with `after=as_of`."""
+        call = Call("GET", self._path("snapshot"), repeatable=True)
+        return SessionSnapshot((await self._connection.ask(call)).members)
+
+    async def stream_token(self, *, ttl_s: int | None = None) -> StreamToken:
+        """A token that lets a browser open streams of this session."""
+        call = Call("POST", self._path("stream_tokens"), given(ttl_s=ttl_s), repeatable=True)
+        return StreamToken((await self._connection.ask(call)).members)
+
     async def approval_rules(self) -> Sequence[ApprovalRule]:
         """The answers that hold for the same input until the session ends."""
         call = Call("GET", self._path("approval_rules"), repeatable=True)
@@ -209,6 +235,14 @@ class AsyncSession(SessionView):
     async def remove_approval_rule(self, rule_id: str) -> None:
         """Takes a remembered answer back."""
         await self._connection.ask(Call("DELETE", self._path("approval_rules", rule_id)))
+
+    async def change(self, changes: Mapping[str, Any]) -> "AsyncSession":
+        """Changes `title`, `metadata` or `retention_days`; what is left out stays."""
+        return await self._asked(Call("PATCH", self._path(), changes, repeatable=True))
+
+    async def delete(self) -> None:
+        """Has the session's content erased; ids, times and usage remain."""
+        await self._connection.ask(Call("DELETE", self._path(), repeatable=True))
 
     async def close(self, *, mode: Literal["drain", "cancel"] = "drain") -> "AsyncSession":
         """Takes no more turns; `drain` works off the queue first, `cancel` cancels it."""
@@ -219,6 +253,17 @@ class AsyncSession(SessionView):
 
     async def _asked(self, call: Call) -> "AsyncSession":
         return AsyncSession((await self._connection.ask(call)).members, self._connection)
+
+
+def posted_turn(answer: Answer, connection: AsyncConnection) -> AsyncTurn:
+    """The turn that was accepted, or that the key already had."""
+    after = answer.headers.get("events-after", "")
+    return AsyncTurn(
+        answer.members,
+        connection,
+        events_after=int(after) if after.isdecimal() else None,
+        replayed=answer.headers.get("idempotent-replayed") == "true",
+    )
 
 
 def _event_query(types: Sequence[str]) -> dict[str, str]:

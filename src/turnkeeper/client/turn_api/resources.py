@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnkeeper.client.turn_api.bodies import given, path_of
+from turnkeeper.client.turn_api.bodies import given, new_idempotency_key, path_of
 from turnkeeper.client.turn_api.connection import AsyncConnection
-from turnkeeper.client.turn_api.handles import AsyncSession, AsyncTurn
+from turnkeeper.client.turn_api.handles import AsyncSession, AsyncTurn, posted_turn
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.retries import Call
 from turnkeeper.client.turn_api.views import Agent, Approval, Budget, Event
@@ -48,6 +48,21 @@ class AsyncAgents:
         """The agent. Raises `NotFound`."""
         call = Call("GET", path_of("agents", agent_id), repeatable=True)
         return Agent((await self._connection.ask(call)).members)
+
+    async def change(self, agent: Agent, changes: Mapping[str, Any]) -> Agent:
+        """A new version; what is left out stays. Raises `Conflict` (`version_conflict`) if it was changed meanwhile."""
+        body = {**changes, "expected_version": agent.version}
+        return Agent((await self._connection.ask(Call("POST", path_of("agents", agent.id), body))).members)
+
+    async def archive(self, agent_id: str) -> Agent:
+        """Takes no more sessions with the agent."""
+        call = Call("POST", path_of("agents", agent_id, "archive"), repeatable=True)
+        return Agent((await self._connection.ask(call)).members)
+
+    async def versions(self, agent_id: str) -> Sequence[Agent]:
+        """Every version of the agent, newest first."""
+        call = Call("GET", path_of("agents", agent_id, "versions"), repeatable=True)
+        return [Agent(members) async for members in listed(self._connection, call)]
 
     async def list(self, *, limit: int | None = None, order: Order = "desc") -> AsyncIterator[Agent]:
         """Agents, newest first unless `order` says otherwise."""
@@ -103,6 +118,25 @@ class AsyncTurns:
         """The turn. Raises `NotFound`."""
         answer = await self._connection.ask(Call("GET", path_of("turns", turn_id), repeatable=True))
         return AsyncTurn(answer.members, self._connection)
+
+    async def post(
+        self,
+        agent: Agent | str,
+        input: str | Sequence[Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        output_schema: Mapping[str, Any] | bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        budget: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> AsyncTurn:
+        """Posts a turn in a session of its own, which closes with it; once, as `AsyncSession.post_turn`."""
+        agent_id = agent if isinstance(agent, str) else agent.id
+        more = given(extra, agent_id=agent_id)
+        body = given(more, input=input, output_schema=output_schema, metadata=metadata, budget=budget)
+        key = new_idempotency_key() if idempotency_key is None else idempotency_key
+        call = Call("POST", path_of("turns"), body, idempotency_key=key, repeatable=True)
+        return posted_turn(await self._connection.ask(call), self._connection)
 
     async def list(self, *, limit: int | None = None, order: Order = "desc") -> AsyncIterator[AsyncTurn]:
         """Turns of all sessions, newest first unless `order` says otherwise."""

@@ -6,9 +6,9 @@ Made from `turnkeeper.client.turn_api.resources` by `tests/unit/client/turn_api_
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnkeeper.client.turn_api.bodies import given, path_of
+from turnkeeper.client.turn_api.bodies import given, new_idempotency_key, path_of
 from turnkeeper.client.turn_api.connection_blocking import Connection
-from turnkeeper.client.turn_api.handles_blocking import Session, Turn
+from turnkeeper.client.turn_api.handles_blocking import Session, Turn, posted_turn
 from turnkeeper.client.turn_api.pages_blocking import listed
 from turnkeeper.client.turn_api.retries import Call
 from turnkeeper.client.turn_api.views import Agent, Approval, Budget, Event
@@ -51,6 +51,21 @@ class Agents:
         """The agent. Raises `NotFound`."""
         call = Call("GET", path_of("agents", agent_id), repeatable=True)
         return Agent((self._connection.ask(call)).members)
+
+    def change(self, agent: Agent, changes: Mapping[str, Any]) -> Agent:
+        """A new version; what is left out stays. Raises `Conflict` (`version_conflict`) if it was changed meanwhile."""
+        body = {**changes, "expected_version": agent.version}
+        return Agent((self._connection.ask(Call("POST", path_of("agents", agent.id), body))).members)
+
+    def archive(self, agent_id: str) -> Agent:
+        """Takes no more sessions with the agent."""
+        call = Call("POST", path_of("agents", agent_id, "archive"), repeatable=True)
+        return Agent((self._connection.ask(call)).members)
+
+    def versions(self, agent_id: str) -> Sequence[Agent]:
+        """Every version of the agent, newest first."""
+        call = Call("GET", path_of("agents", agent_id, "versions"), repeatable=True)
+        return [Agent(members) for members in listed(self._connection, call)]
 
     def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Agent]:
         """Agents, newest first unless `order` says otherwise."""
@@ -106,6 +121,25 @@ class Turns:
         """The turn. Raises `NotFound`."""
         answer = self._connection.ask(Call("GET", path_of("turns", turn_id), repeatable=True))
         return Turn(answer.members, self._connection)
+
+    def post(
+        self,
+        agent: Agent | str,
+        input: str | Sequence[Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        output_schema: Mapping[str, Any] | bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        budget: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Turn:
+        """Posts a turn in a session of its own, which closes with it; once, as `Session.post_turn`."""
+        agent_id = agent if isinstance(agent, str) else agent.id
+        more = given(extra, agent_id=agent_id)
+        body = given(more, input=input, output_schema=output_schema, metadata=metadata, budget=budget)
+        key = new_idempotency_key() if idempotency_key is None else idempotency_key
+        call = Call("POST", path_of("turns"), body, idempotency_key=key, repeatable=True)
+        return posted_turn(self._connection.ask(call), self._connection)
 
     def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Turn]:
         """Turns of all sessions, newest first unless `order` says otherwise."""

@@ -9,6 +9,7 @@ from typing import Self
 import httpx
 
 from turnkeeper.client.turn_api.connection_blocking import Connection
+from turnkeeper.client.turn_api.keys_blocking import ApiKeys
 from turnkeeper.client.turn_api.resources_blocking import (
     Agents,
     Approvals,
@@ -41,6 +42,7 @@ class Turnkeeper:
         self.approvals = Approvals(self._connection)
         self.webhooks = Webhooks(self._connection)
         self.budgets = Budgets(self._connection)
+        self.api_keys = ApiKeys(self._connection)
 
     def close(self) -> None:
         """Closes the connections that are not the caller's; idempotent."""

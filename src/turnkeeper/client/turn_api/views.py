@@ -26,7 +26,7 @@ TERMINAL_STATUSES: Final = frozenset({"completed", "failed", "canceled"})
 
 
 class Agent(Document):
-    """An agent (contract 2.1). Its version never changes."""
+    """One version of an agent (contract 2.1); a version never changes."""
 
     __slots__ = ()
 
@@ -234,6 +234,29 @@ class ApprovalRule(Document):
     decided_by = OptionalMembers()
 
 
+class SessionSnapshot(Document):
+    """A session as of one event (contract 2.2)."""
+
+    __slots__ = ()
+
+    as_of = Whole()
+    session = Part(SessionView)
+    active_turn = Part(TurnView)
+    queued_turns = Parts(TurnView)
+    recent_turns = Parts(TurnView)
+    open_approvals = Parts(Approval)
+    open_messages = Anything()
+
+
+class StreamToken(Document):
+    """Opens streams of one session until it expires; shown once."""
+
+    __slots__ = ()
+
+    token = Text()
+    expires_at = Moment()
+
+
 class Event(Document):
     """An event's envelope (contract 10.1), whatever its type: types that this version does not know are events too.
 
@@ -328,6 +351,24 @@ class WebhookDelivery(Document):
     ended_at = OptionalMoment()
     request = OptionalMembers()
     tries = Parts(DeliveryAttempt)
+
+
+class ApiKey(Document):
+    """An API key (contract 2.9). `secret` is there once, in the answer that made it."""
+
+    __slots__ = ()
+
+    id = Text()
+    name = Text()
+    scopes = Texts()
+    agent_ids = Texts()
+    limits = OptionalMembers()
+    expires_at = OptionalMoment()
+    last_used_at = OptionalMoment()
+    created_at = Moment()
+    revoked_at = OptionalMoment()
+    secret = OptionalText()
+    overlap_until = OptionalMoment()
 
 
 class Budget(Document):

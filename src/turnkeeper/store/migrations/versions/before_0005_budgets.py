@@ -68,9 +68,7 @@ def _create_budgets() -> None:
     )
     held, shown = sa.text("archived_at IS NULL"), sa.text("scope != 'turn'")
     op.create_index("ix_budgets_held", "budgets", ["scope_id"], sqlite_where=held, postgresql_where=held)
-    op.create_index(
-        "ix_budgets_list", "budgets", ["project_id", "id"], sqlite_where=shown, postgresql_where=shown
-    )
+    op.create_index("ix_budgets_list", "budgets", ["project_id", "id"], sqlite_where=shown, postgresql_where=shown)
 
 
 def _create_prices() -> None:
@@ -106,25 +104,30 @@ def _move_limits() -> None:
     # An id is 26 characters after its prefix; a budget takes those of what it holds.
     op.execute(f"UPDATE turns SET budget_json = {_json()} WHERE {_limited()}")  # noqa: S608  constants of this file
     op.execute(f"UPDATE sessions SET budget_id = 'bud_' || substr(id, 5) WHERE {_limited()}")  # noqa: S608  as above
-    taken = "taken_model_calls, taken_total_tokens, taken_output_tokens"
-    _insert("session", "sessions", taken, _limited(), "created_at")
-    calls = "SELECT COALESCE(SUM({}), 0) FROM model_calls c WHERE c.turn_id = turns.id"
-    tokens = "CASE WHEN c.state = 'reserved' THEN c.reserved_input_tokens ELSE c.input_tokens END"
-    output = "CASE WHEN c.state = 'reserved' THEN c.reserved_output_tokens ELSE c.output_tokens END"
-    figures = ", ".join(f"({calls.format(figure)})" for figure in ("1", f"{tokens} + {output}", output))
-    _insert("turn", "turns", figures, f"{_limited()} AND terminal_event_id IS NULL", "created_at")
+    _insert("session", "sessions", _limited())
+    _insert("turn", "turns", f"{_limited()} AND terminal_event_id IS NULL")
 
 
-def _insert(scope: str, table: str, figures: str, where: str, made_at: str) -> None:
+def _insert(scope: str, table: str, where: str) -> None:
+    used, reserved = _figures(scope, table, running=False), _figures(scope, table, running=True)
     op.execute(
         "INSERT INTO budgets (id, project_id, scope, scope_id, limits_json, budget_window, timezone, warn_at_json,"  # noqa: S608  as above
         " used_model_calls, used_total_tokens, used_output_tokens, used_tool_calls, used_active_ms,"
         " reserved_model_calls, reserved_total_tokens, reserved_output_tokens, reserved_tool_calls, reserved_active_ms,"
         " used_cost, reserved_cost, spent, reached_json, warned_json, counts_from, created_at, updated_at)"
-        f" SELECT 'bud_' || substr(id, 5), project_id, '{scope}', id, {_json()}, 'total', 'UTC', '[80]', {figures},"
-        f" 0, 0, 0, 0, 0, 0, 0, '0', '0', FALSE, '{{}}', '[]', {made_at}, {made_at}, {made_at}"
+        f" SELECT 'bud_' || substr(id, 5), project_id, '{scope}', id, {_json()}, 'total', 'UTC', '[80]',"
+        f" {used}, 0, 0, {reserved}, 0, 0, '0', '0', FALSE, '{{}}', '[]', created_at, created_at, created_at"
         f" FROM {table} WHERE {where}"
     )
+
+
+def _figures(scope: str, table: str, *, running: bool) -> str:
+    """Calls, tokens and output tokens of the calls that run, or of those that are over."""
+    kind, state = ("reserved_", "c.state = 'reserved'") if running else ("", "c.state <> 'reserved'")
+    counted = "1" if running else "CASE WHEN c.accepted THEN 1 ELSE 0 END"
+    sums = (counted, f"c.{kind}input_tokens + c.{kind}output_tokens", f"c.{kind}output_tokens")
+    calls = f"FROM model_calls c WHERE c.{scope}_id = {table}.id AND {state}"
+    return ", ".join(f"(SELECT COALESCE(SUM({figure}), 0) {calls})" for figure in sums)
 
 
 def _limited() -> str:
