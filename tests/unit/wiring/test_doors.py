@@ -164,12 +164,11 @@ rules:
 
 
 @pytest.mark.parametrize(
-    ("tool", "told"), [("shell", ("modify", "policy_modified")), ("delete", ("deny", "approver_unavailable"))]
+    ("tool", "told"), [("shell", ("modify", "policy_modified")), ("delete", ("ask", "approval_required"))]
 )
-def test_the_platform_is_sent_what_it_applies_and_nothing_else(
+def test_the_platform_is_sent_what_it_applies_and_what_it_waits_for(
     tmp_path: Path, tool: str, told: tuple[str, str]
 ) -> None:
-    """It says so to its Guardian, so that the record has a denial with its reason and no doubt."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
     flags = {"data_dir": tmp_path / "data", "guardian.policy": policy}
