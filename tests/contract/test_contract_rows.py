@@ -1,4 +1,4 @@
-"""The tables of the turn contract (5, 6 and 9): each row is shown by tests, or says why it is not."""
+"""The tables of the turn contract (5, 6, 8 and 9): each row is shown by tests, or says why it is not."""
 
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ from turnkeeper.turns.lifecycle import TRANSITIONS
 from turnkeeper.turns.model import StopReason
 
 TABLES: Final = yaml.safe_load(Path(__file__).with_name("contract_rows.yaml").read_text())
-NAMES: Final = ("lifecycle", "endings", "idempotency")
+NAMES: Final = ("lifecycle", "endings", "idempotency", "budgets")
 ENDED: Final = "29"
 """The row about what has ended: it is no row of the table, because nothing happens there."""
 

@@ -155,6 +155,7 @@ async def opened(
         budgets=store.budgets(),
         access=store.access(),
         retention=store.retention(),
+        operations=store.operations(),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),

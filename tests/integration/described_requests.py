@@ -48,7 +48,12 @@ class Operation:
     @property
     def body(self) -> Json | None:
         content: Json = self.described.get("requestBody", {}).get("content", {})
-        return content["application/json"]["schema"] if content else None
+        return content["application/json"]["schema"] if "application/json" in content else None
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether its body is something else than JSON."""
+        return "requestBody" in self.described and self.body is None
 
     def parameters(self, place: str) -> dict[str, Json]:
         found = self.described.get("parameters", [])
@@ -90,15 +95,15 @@ def operations(document: Json) -> Iterator[Operation]:
 def good(described: Described, operation: Operation) -> SearchStrategy[Request]:
     """Requests that the document describes, about things of which many exist."""
 
+    places = {name: _ids(described, name, schema) for name, schema in operation.parameters("path").items()}
+    query = _chosen(described, operation.parameters("query"))
+    headers = _chosen(described, operation.parameters("header"))
+    body = st.just(b"") if operation.body is None else described.of(operation.body).map(_encoded)
+
     @st.composite
     def requests(draw: DrawFn) -> Request:
-        path = operation.path
-        for name in operation.parameters("path"):
-            path = path.replace(f"{{{name}}}", draw(_ids(described, operation.path, name)))
-        query = draw(_chosen(described, operation.parameters("query")))
-        headers = draw(_chosen(described, operation.parameters("header")))
-        body = b"" if operation.body is None else _encoded(draw(described.of(operation.body)))
-        return Request(operation.method, path, query, headers, body)
+        path = _PLACE.sub(lambda found: draw(places[found[0][1:-1]]), operation.path)
+        return Request(operation.method, path, draw(query), draw(headers), draw(body))
 
     return requests()
 
@@ -106,9 +111,11 @@ def good(described: Described, operation: Operation) -> SearchStrategy[Request]:
 def bad(described: Described, operation: Operation) -> SearchStrategy[Request]:
     """Requests of which one part is anything at all."""
 
+    asked = good(described, operation)
+
     @st.composite
     def requests(draw: DrawFn) -> Request:
-        request = draw(good(described, operation))
+        request = draw(asked)
         parts = ["query", "header"] + ["path"] * ("{" in operation.path)
         match draw(st.sampled_from(parts + ["json", "bytes", "type"] * (operation.body is not None))):
             case "path":
@@ -168,7 +175,7 @@ def check_answer(document: Json, operation: Operation, answer: Answer) -> None:
         assert answer.body == b""
         return
     assert answer.media_type in content, f"{answer.media_type} is not described"
-    if answer.media_type != "text/event-stream":
+    if answer.media_type.endswith("json"):
         _validator(document, content[answer.media_type]["schema"]).check(json.loads(answer.body))
 
 
@@ -185,14 +192,12 @@ def _validator(document: Json, schema: Json) -> Validator:
     return Validator({"components": document["components"], **schema}, {})
 
 
-def _ids(described: Described, path: str, name: str) -> SearchStrategy[str]:
-    prefixes = {"agent_id": "agt", "approval_id": "apr", "delivery_id": "whd", "endpoint_id": "whe", "event_id": "evt"}
-    prefix = {**prefixes, "key_id": "key", "session_id": "ses", "turn_id": "trn"}.get(
-        name, name.removesuffix("_id")[:3]
-    )
-    made = described.ids.get(prefix, ())
-    assert made or prefix not in prefixes.values(), f"nothing exists for {path}"
-    return st.sampled_from((*made, f"{prefix}_{'0' * 26}"))
+def _ids(described: Described, name: str, schema: Json) -> SearchStrategy[str]:
+    if schema.get("type") == "integer":
+        return st.integers(1, 3).map(str)
+    prefixes = {"agent_id": "agt", "approval_id": "apr", "delivery_id": "whd", "endpoint_id": "whe"}
+    prefix = prefixes.get(name) or {"session_id": "ses", "turn_id": "trn", "event_id": "evt"}.get(name, name[:3])
+    return st.sampled_from((*described.ids.get(prefix, ()), f"{prefix}_{'0' * 26}"))
 
 
 def _chosen(described: Described, parameters: dict[str, Json]) -> SearchStrategy[dict[str, str]]:

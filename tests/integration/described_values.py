@@ -1,8 +1,7 @@
 """Values that a schema of the OpenAPI document describes, as hypothesis strategies.
 
-Knows the keywords that the document uses and raises on any other, so that a schema that says more than this file
-reads is found out. What a keyword here leaves open (`format` apart from dates and addresses, `description`) is left
-open in the values too; whoever needs certainty asks a validator.
+Makes values by the keywords that it knows; where a schema has others, a validator picks those of them that hold. What
+`format` says is kept for times and addresses alone.
 """
 
 import re
@@ -14,6 +13,7 @@ from typing import Any, Final, cast
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from turnkeeper.acs.schemas import Validator
 from turnkeeper.clock import render_time
 
 Json = dict[str, Any]
@@ -63,15 +63,14 @@ class Described:
     ids: Mapping[str, tuple[str, ...]]
 
     def of(self, schema: Json) -> SearchStrategy[Any]:
-        """Values of a schema. Raises `NotImplementedError` at a keyword that is not read here."""
-        if unread := schema.keys() - KNOWN:
-            raise NotImplementedError(f"values by {sorted(unread)}")
+        """Values of a schema."""
+        if schema.keys() - KNOWN:
+            holds = Validator({"components": self.document["components"], **schema}, {}).is_valid
+            return self.of({name: said for name, said in schema.items() if name in KNOWN}).filter(holds)
         if "$ref" in schema:
             return self.of(self.document["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
-        if "const" in schema:
-            return st.just(schema["const"])
-        if "enum" in schema:
-            return st.sampled_from(schema["enum"])
+        if "const" in schema or "enum" in schema:
+            return st.sampled_from(schema.get("enum", [schema.get("const")]))
         if "anyOf" in schema:
             return st.one_of([self.of(choice) for choice in schema["anyOf"]])
         if "type" not in schema:

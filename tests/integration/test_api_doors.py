@@ -168,12 +168,11 @@ def test_every_field_that_is_not_built_is_named(tmp_path: Path) -> None:
     serve(tmp_path, work)
 
 
-@pytest.mark.parametrize("name", ["status", "created_after", "created_before", "metadata[customer]"])
-def test_a_filter_that_is_not_built_is_named(tmp_path: Path, name: str) -> None:
+def test_a_filter_that_is_not_built_is_named(tmp_path: Path) -> None:
     async def work(api: Api) -> None:
         for path in ("/v1/sessions", "/v1/turns"):
-            problem = await api.refused("GET", path, params={name: "x"})
-            assert (problem["code"], problem["param"]) == ("not_supported_yet", name)
+            problem = await api.refused("GET", path, params={"metadata[customer]": "x"})
+            assert (problem["code"], problem["param"]) == ("not_supported_yet", "metadata[customer]")
 
     serve(tmp_path, work)
 

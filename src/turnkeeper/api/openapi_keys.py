@@ -1,4 +1,4 @@
-"""The component schemas of API keys in the OpenAPI document (contract 2.9)."""
+"""The component schemas of API keys, and of what operators see, in the OpenAPI document (contract 2.9)."""
 
 from typing import Any, Final
 
@@ -51,6 +51,14 @@ _KEY: Final[Schema] = {
 _SECRET: Final[Schema] = {"type": "string", "pattern": "^tk_", "description": "Shown this once."}
 
 KEY_COMPONENTS: Final[Schema] = {
+    "QueueState": open_object(
+        {
+            "object": {"const": "queue"},
+            **{name: whole_number(0) for name in ("depth", "oldest_queued_ms", "starting", "running", "paused")},
+            "runners": open_object({"idle": {"type": "null"}, "busy": whole_number(0)}),
+            "by_pool": {"type": "array"},
+        }
+    ),
     "NewApiKey": closed_object(("name", "scopes"), _MEMBERS),
     "ApiKeyChange": closed_object((), _MEMBERS),
     "RotateApiKey": closed_object((), {"overlap_hours": whole_number(0, MAX_OVERLAP_HOURS)}),

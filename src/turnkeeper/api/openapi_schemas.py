@@ -68,7 +68,12 @@ LIMITS: Final[Schema] = {
         closed_object(
             ("amount", "currency"),
             {
-                "amount": {"type": "string", "pattern": r"^(?!0(\.0+)?$)(0|[1-9][0-9]{0,11})(\.[0-9]{1,12})?$"},
+                # Without a lookahead, so that engines with linear-time patterns read it too.
+                "amount": {
+                    "type": "string",
+                    "pattern": r"^(0|[1-9][0-9]{0,11})(\.[0-9]{1,12})?$",
+                    "not": {"pattern": r"^0(\.0+)?$"},
+                },
                 "currency": {"type": "string", "pattern": "^[A-Z]{3}$"},
             },
         )

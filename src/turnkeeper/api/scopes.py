@@ -15,6 +15,7 @@ READS: Final = frozenset({"GET", "HEAD"})
 
 # The longest prefix counts; the first scope is for reading, the second for everything else.
 _SCOPES: Final[Mapping[str, tuple[str, str]]] = {
+    "/metrics": ("admin", "admin"),
     "/v1/admin": ("admin", "admin"),
     "/v1/agents": ("agents:read", "agents:write"),
     "/v1/api_keys": ("keys:write", "keys:write"),

@@ -16,7 +16,7 @@ def render_snapshot(snapshot: SessionSnapshot, now: datetime, *, inline_bytes: i
         {
             "object": "session_snapshot",
             "as_of": snapshot.as_of,
-            "session": orjson.Fragment(render_session(snapshot.session)),
+            "session": orjson.Fragment(render_session(snapshot.session, snapshot.usage)),
             "active_turn": None if snapshot.active is None else _turn(snapshot.active),
             "queued_turns": [_turn(view) for view in snapshot.queued],
             "recent_turns": [_turn(view) for view in snapshot.recent],

@@ -59,9 +59,9 @@ class StreamRegistry:
 
     @contextmanager
     def admit(self, key_id: str, *, key_limit: int | None = None) -> Generator[None]:
-        """Counts one stream of the key while it is open. Raises `TooManyStreams`.
+        """Counts one stream of the key while it is open.
 
-        `key_limit` is the key's own, in place of the usual one.
+        `key_limit` is the key's own, in place of the usual one. Raises `TooManyStreams`.
         """
         self._check(key_id, self._max_per_key if key_limit is None else key_limit)
         self._open[key_id] += 1

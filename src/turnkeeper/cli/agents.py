@@ -6,9 +6,9 @@ from typing import Annotated, Final
 import orjson
 import typer
 
+from turnkeeper.cli.input_files import as_json
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory
 from turnkeeper.cli.remote import Key, Remote, Url
-from turnkeeper.cli.run_files import as_json
 from turnkeeper.cli.shown import show_document, show_documents
 
 COLUMNS: Final = ("id", "name", "version", "model.provider", "model.id", "created_at")

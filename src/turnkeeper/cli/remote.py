@@ -5,26 +5,26 @@ command line's own, made at first use and kept in the data dir, readable by its 
 address that was named.
 """
 
-import asyncio
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from turnkeeper.api.auth import generate_secret
 from turnkeeper.cli.exits import UsageRefused
 from turnkeeper.cli.options import load
 from turnkeeper.client import Turnkeeper
 from turnkeeper.config import Configuration, load_remote
 from turnkeeper.datadir import PRIVATE_FILE, DataDir
 from turnkeeper.settings import ServerSettings
-from turnkeeper.wiring.base import Base
-from turnkeeper.wiring.platform import open_store
 
 KEY_NAME: Final = "command line"
 MAX_KEY_BYTES: Final = 4_096
+
+_COMMAND: Final = "from turnkeeper.cli import main; main()"
 
 Url: TypeAlias = Annotated[
     str | None,
@@ -74,13 +74,12 @@ def _own_key(configuration: Configuration) -> str:
 
 
 def _make_key(configuration: Configuration, folder: DataDir, file: Path) -> None:
-    made = generate_secret()
-
-    async def main() -> None:
-        async with open_store(Base(configuration, folder)) as store:
-            await store.create_key(name=KEY_NAME, secret_sha256=made.sha256)
-
-    asyncio.run(main())
+    # In a process of its own: the store takes longer to load than a request takes, and is needed this once.
+    words = ["keys", "create", "--name", KEY_NAME, "--data-dir", str(folder.root)]
+    named = [] if configuration.file is None else ["--config", str(configuration.file)]
+    made = subprocess.run([sys.executable, "-c", _COMMAND, *words, *named], capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise UsageRefused(f"no key could be made: {made.stderr.strip()}", hint="Give one with --key.")
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
     with os.fdopen(descriptor, "w") as stream:
-        stream.write(made.secret + "\n")
+        stream.write(made.stdout)

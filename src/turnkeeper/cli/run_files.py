@@ -1,6 +1,5 @@
 """What `run` reads from files: an agent, an output schema, a workspace. Held to the same rules as the API's bodies."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,27 +12,15 @@ from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.intake import parse_agent, parse_turn
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.cli.exits import UsageRefused
+from turnkeeper.cli.input_files import as_json, load_text
 from turnkeeper.sandbox.local_model import MODEL_NAME
 from turnkeeper.turns.ports import NewAgent, NewTurn
 
-MAX_FILE_BYTES: Final = 1_048_576
 DEFAULT_AGENT: Final[Mapping[str, object]] = {
     "name": "run",
     "instructions": "Answer briefly.",
     "model": {"provider": "local", "id": MODEL_NAME},
 }
-
-
-def load_text(file: Path) -> bytes:
-    """A file's content. Raises `UsageRefused`."""
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageRefused(f"{file} cannot be read: {error.strerror}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise UsageRefused(f"{file} is over {MAX_FILE_BYTES} bytes")
-    return content
 
 
 def new_agent(file: Path | None, deps: ApiDeps) -> NewAgent:
@@ -76,17 +63,6 @@ def bind_workspace(workspaces: Path, session_id: str, folder: Path) -> None:
     if not folder.is_dir():
         raise UsageRefused(f"{folder} is not a folder")
     (workspaces / session_id).symlink_to(folder.resolve(), target_is_directory=True)
-
-
-def as_json(file: Path) -> bytes:
-    """A JSON or TOML file as JSON. Raises `UsageRefused`."""
-    content = load_text(file)
-    if file.suffix != ".toml":
-        return content
-    try:
-        return orjson.dumps(tomllib.loads(content.decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
-        raise UsageRefused(f"{file} is not usable TOML: {error}") from error
 
 
 def json_body(content: bytes, name: str) -> JsonBody:

@@ -7,9 +7,9 @@ import orjson
 import typer
 
 from turnkeeper.cli.exits import UsageRefused, exit_of_end
+from turnkeeper.cli.input_files import as_json
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory
 from turnkeeper.cli.remote import Key, Remote, Url
-from turnkeeper.cli.run_files import as_json
 from turnkeeper.cli.shown import parse_json, show_document, show_documents
 from turnkeeper.client import Turn
 from turnkeeper.client.turn_api.handles import OnBusy

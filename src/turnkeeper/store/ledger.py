@@ -20,7 +20,7 @@ from turnkeeper.store.charging import announce, charge_active, warn
 from turnkeeper.store.prices import parse_price, price_json, price_of
 from turnkeeper.store.rows import to_call
 from turnkeeper.store.statements import add, change, find
-from turnkeeper.store.tables import agents, model_calls, turns
+from turnkeeper.store.tables import agent_versions, model_calls, turns
 from turnkeeper.store.tx import Tx, append_events, change_fenced, lock_session, write_turn
 from turnkeeper.turns.budget_accounts import Account, charged, wraps_up
 from turnkeeper.turns.budgets import Shortfall, Taken, active_left_ms, reservation, reserve, shortfall
@@ -33,7 +33,9 @@ from turnkeeper.turns.usage import believable, call_usage, model_document, sum_u
 ASSUMED_FINISH: Final = "unknown"
 
 _HIGHEST_CALL: Final = select(func.max(model_calls.c.call)).where(model_calls.c.turn_id == bindparam("turn_key"))
-_MODEL_OF: Final = select(agents.c.model_provider, agents.c.model_id).where(agents.c.id == bindparam("agent_key"))
+_MODEL_OF: Final = select(agent_versions.c.model_provider, agent_versions.c.model_id).where(
+    agent_versions.c.agent_id == bindparam("agent_key"), agent_versions.c.version == bindparam("version_key")
+)
 
 
 def reserve_call(
@@ -185,8 +187,9 @@ def _price_of_row(conn: Connection, turn: RowMapping, now: datetime) -> Price | 
 
 
 def model_of(conn: Connection, turn: RowMapping | Mapping[str, object]) -> RowMapping:
-    """Provider and id of the model that a turn's agent uses."""
-    return conn.execute(_MODEL_OF, {"agent_key": turn["agent_id"]}).mappings().one()
+    """Provider and id of the model that a turn's, or a session's, agent version uses."""
+    named = {"agent_key": turn["agent_id"], "version_key": turn["agent_version"]}
+    return conn.execute(_MODEL_OF, named).mappings().one()
 
 
 def _reserved(tx: Tx, turn: RowMapping, call: int, input_tokens: int, cap: int) -> dict[str, object]:

@@ -5,8 +5,6 @@ A budget of a key or a project holds models that nobody has named yet, so that i
 
 from collections.abc import Mapping
 
-from sqlalchemy import select
-
 from turnkeeper.store.budgets import accounts_over
 from turnkeeper.store.ledger import model_of
 from turnkeeper.store.prices import price_of
@@ -31,10 +29,10 @@ def require_price_of(tx: Tx, account: Account) -> None:
     """Raises `PriceUnknown` where the budget is of a session or an agent whose model has no price."""
     if account.limits.max_cost is None or account.scope not in {"session", "agent"}:
         return
-    agent_id = account.scope_id
     if account.scope == "session":
-        agent_id = tx.conn.execute(select(sessions.c.agent_id).where(sessions.c.id == account.scope_id)).scalar_one()
-    agent = load_row(tx.conn, agents, agent_id)
+        agent = model_of(tx.conn, load_row(tx.conn, sessions, account.scope_id))
+    else:
+        agent = load_row(tx.conn, agents, account.scope_id)
     _require(tx, account.project_id, f"{agent['model_provider']}/{agent['model_id']}", account.limits)
 
 

@@ -16,6 +16,7 @@ from turnkeeper.store.pause_rows import to_approval
 from turnkeeper.store.pause_tables import IS_PENDING_APPROVAL, approvals
 from turnkeeper.store.pauses import open_pause
 from turnkeeper.store.tables import IS_QUEUED, submissions, turns
+from turnkeeper.store.usage import usage_of_sessions
 from turnkeeper.turns.approvals import Approval
 from turnkeeper.turns.model import BlockedBy, Turn, TurnStatus
 from turnkeeper.turns.snapshots import (
@@ -38,6 +39,7 @@ def session_snapshot(conn: Connection, session_id: str, now: datetime) -> Sessio
     active = () if session.active_turn_id is None else (session.active_turn_id,)
     return SessionSnapshot(
         session=session,
+        usage=usage_of_sessions(conn, [session_id])[session_id],
         active=next(iter(_views(conn, active, blocker, now)), None),
         queued=_views(conn, _ids(conn, waiting), blocker, now),
         recent=_views(conn, _ids(conn, ended.order_by(turns.c.id.desc()).limit(MAX_RECENT_TURNS)), None, now),

@@ -35,6 +35,7 @@ from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import check, prepare
 from turnkeeper.store.budget_store import SqlBudgetStore
 from turnkeeper.store.engine import Database, open_engines
+from turnkeeper.store.operations import SqlOperatorStore
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.post_store import SqlPosts
 from turnkeeper.store.retention_store import SqlRetentionStore
@@ -129,6 +130,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     def retention(self) -> SqlRetentionStore:
         """The end of sessions, in the same database, for as long as this store is open."""
         return SqlRetentionStore(self._read, self._write, self._clock)
+
+    def operations(self) -> SqlOperatorStore:
+        """What operators see of the same database, for as long as this store is open."""
+        return SqlOperatorStore(self._read)
 
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turnkeeper.turns.approvals import Approval
-from turnkeeper.turns.model import BlockedBy, Session, Turn
+from turnkeeper.turns.model import BlockedBy, Session, Turn, Usage
 from turnkeeper.turns.pausing import Pause
 
 MAX_QUEUED_TURNS: Final = 1_000
@@ -28,13 +28,14 @@ class TurnView:
 
 @dataclass(frozen=True, slots=True)
 class SessionSnapshot:
-    """A session, its turns and its open questions at one moment.
+    """A session, what it has used, its turns and its open questions at one moment.
 
     `queued` is in the order of the queue, at most `MAX_QUEUED_TURNS`; `recent` are the ended turns that were posted
     last, newest first, at most `MAX_RECENT_TURNS`.
     """
 
     session: Session
+    usage: Usage
     active: TurnView | None
     queued: tuple[TurnView, ...]
     recent: tuple[TurnView, ...]

@@ -7,10 +7,9 @@ no rule of its own.
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Final
 
 from turnkeeper.api.app import build_api
-from turnkeeper.api.deps import ApiDeps, ApiSettings, Readiness
+from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, load_or_make_key
@@ -27,11 +26,10 @@ from turnkeeper.turns.wakeups import LocalWakeups
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import dispatch
 from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.readiness import readiness
 from turnkeeper.wiring.session_retention import retaining
 from turnkeeper.wiring.webhooks import delivering
 from turnkeeper.wiring.workers import open_worker, working
-
-MAX_DEAD_LETTERS_COUNTED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +97,6 @@ def store_url(settings: Settings, folder: DataDir) -> str:
 def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> ApiDeps:
     """What the routes work with."""
 
-    async def readiness() -> Readiness:
-        await store.ping()
-        dead = await store.dead_letters(MAX_DEAD_LETTERS_COUNTED)
-        return Readiness(ready=True, checks={"store": True}, counters={"dead_letters": len(dead)})
-
     server, limits = base.settings.server, base.settings.limits
     return ApiDeps(
         store=store,
@@ -112,11 +105,12 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         clock=base.clock,
         ids=base.ids,
         cursor_secret=load_or_make_key(base.folder.cursor_key),
-        readiness=readiness,
+        readiness=lambda: readiness(store, base.settings.guardian.url),
         webhooks=store.webhooks(),
         budgets=store.budgets(),
         access=store.access(),
         retention=store.retention(),
+        operations=store.operations(),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),
         model_params=TUNABLE_PARAMETERS,

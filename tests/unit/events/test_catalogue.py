@@ -18,7 +18,7 @@ from turnkeeper.turns.usage import model_document, sum_usage, usage_document
 AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 SBX, MSG, TCL, APR = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("sbx", "msg", "tcl", "apr"))
 BUD = "bud_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
-WHE, WHD, EVT = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("whe", "whd", "evt"))
+WHE, WHD, EVT, KEY = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("whe", "whd", "evt", "key"))
 AGENT = "agt_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 REQUEST = "01a22d15-b1da-60d6-a182-be3d96e05dfc"
 ERROR = {"instance_path": "/a", "schema_path": "/type", "keyword": "type", "message": "is not a string"}
@@ -33,6 +33,10 @@ FAILURE = a_failure(StopReason.TIMEOUT, retryable=True, happening="time_over")
 EVENTS = [
     catalogue.session_created(session_id=SESSION_ID, agent_id=AGENT, agent_version=1, metadata_json='{"b":1,"a":2.0}'),
     catalogue.session_closed(session_id=SESSION_ID, reason="cancelled"),
+    catalogue.session_updated(session_id=SESSION_ID, changed=["title", "retention_days"]),
+    administration.session_deleted(session_id=SESSION_ID),
+    *(administration.api_key_changed(name, key_id=KEY, actor_id=KEY) for name in administration.KEY_TYPES),
+    administration.api_key_changed("api_key.created", key_id=KEY, actor_id=None),
     catalogue.turn_queued(
         turn_id=TURN_ID,
         idempotency_key="k",

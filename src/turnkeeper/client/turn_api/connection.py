@@ -137,4 +137,5 @@ def _lower(response: httpx.Response) -> Mapping[str, str]:
 
 
 def _unreachable(error: httpx.TransportError) -> ServerUnreachable:
-    return ServerUnreachable(f"no answer came: {type(error).__name__}")
+    hint = "Look whether the server runs, and whether this is its address."
+    return ServerUnreachable(f"no answer came: {type(error).__name__}", hint=hint)
