@@ -8,6 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 from tests.unit.turns.rig import BY_USER, DEADLINE_S, SETTINGS, Rig, rig
+from tests.unit.turns.test_modified import modify
 
 from turnkeeper.acs import Decision, Disposition
 from turnkeeper.sandbox.protocol import Start, ToolRequest, ToolResult
@@ -440,5 +441,22 @@ def test_an_app_that_does_not_answer_fails_its_turn(tmp_path: Path) -> None:
             assert (turn.status, turn.stop_reason) == ("failed", "pause_expired")
             assert [outcome for _, outcome in windows(made, turn.id)][-1] == "error"
             assert [one["status"] for one in await data(made, turn, "tool.completed")] == ["timeout"]
+
+    asyncio.run(main())
+
+
+def test_an_app_is_asked_for_what_the_guardian_made_of_the_call(tmp_path: Path) -> None:
+    async def main() -> None:
+        calls = Calls(ToolRequest("c", "get_weather", '{"city":"Ulm"}'))
+        async with rig(tmp_path, calls, settings=WARM) as made:
+            made.client_tools = (ClientTool("get_weather", "The weather.", {"type": "object"}),)
+            made.guardian.next(payloads.TOOL_CALL_REQUEST, modify(parameter_overrides={"city": "Bonn"}))
+            turn_id = await made.post(await made.session())
+            await made.until(turn_id, lambda turn: turn.status == "paused")
+            waiting = await made.store.open_pause(turn_id)
+            assert waiting is not None
+            assert waiting.call.input_json == '{"city":"Bonn"}'
+            await made.store.answer_tool(turn_id, waiting.call.tool_call_id, ToolAnswer("rain", None))
+            assert (await made.ended(turn_id)).status == "completed"
 
     asyncio.run(main())
