@@ -26,6 +26,7 @@ class Ledger:
     def __init__(self, calls_left: int) -> None:
         self.calls_left = calls_left
         self.settled: list[CallRecord] = []
+        self.retries: list[int] = []
 
     async def reserve(self, *, input_tokens: int, max_output_tokens: int) -> CallGrant:
         """A grant, or nothing is left."""
@@ -37,6 +38,10 @@ class Ledger:
     async def settle(self, record: CallRecord) -> None:
         """Keeps the record."""
         self.settled.append(record)
+
+    async def retrying(self, model: ModelChoice, *, status: int | None, delay_ms: int, try_number: int) -> None:
+        """Keeps the number of the try."""
+        self.retries.append(try_number)
 
 
 def limits_of(settings: BoxLimitSettings) -> BoxLimits:
