@@ -99,14 +99,22 @@ def test_a_receiver_that_says_no_http_is_a_failed_try() -> None:
 
 def test_a_receiver_that_never_answers_is_a_failed_try() -> None:
     async def scenario() -> Answer:
+        over = asyncio.Event()
+
         async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            over.set()
 
-        async with await asyncio.start_server(hang, "127.0.0.1", 0) as server, httpx.AsyncClient() as client:
+        async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            sender = HttpSender(client, resolves_to("127.0.0.1"), allow_http=True, allowed=LOOPBACK, timeout_ms=200)
-            return await sender.post(f"http://hooks.example:{port}/", {}, b"{}")
+            async with httpx.AsyncClient() as client:
+                sender = HttpSender(client, resolves_to("127.0.0.1"), allow_http=True, allowed=LOOPBACK, timeout_ms=200)
+                answer = await sender.post(f"http://hooks.example:{port}/", {}, b"{}")
+            await over.wait()
+        return answer
 
     answer = asyncio.run(scenario())
     assert (answer.status, answer.error) == (None, "no answer within 200 ms")
