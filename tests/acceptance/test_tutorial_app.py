@@ -88,7 +88,9 @@ def test_the_app_of_the_tutorial_survives_as_the_page_says(tmp_path: Path) -> No
                 end(process)
             turn_events = [event for event in server.events(session_of(server)) if event["turn_id"] is not None]
     numbers = [int(line.split()[0]) for line in [*before, *after] if line[0].isdigit()]
-    assert numbers == [event["sequence"] for event in turn_events]
+    # Killed between showing an event and noting it, the app shows that one once more; it loses none.
+    assert list(dict.fromkeys(numbers)) == [event["sequence"] for event in turn_events]
+    assert len(numbers) <= len(turn_events) + 1
 
 
 def session_of(server: Server) -> str:
