@@ -132,8 +132,10 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.hands)
     @rule(number=st.integers(0, 9))
     def die(self, number: int) -> None:
-        """A worker is killed: it says nothing any more and gives nothing back."""
-        self.dead.append(self.hands.pop(number % len(self.hands)))
+        """A worker is killed: it says nothing any more of any of its turns, and gives none back."""
+        owner = self.hands[number % len(self.hands)].fence.owner
+        self.dead += [hand for hand in self.hands if hand.fence.owner == owner]
+        self.hands = [hand for hand in self.hands if hand.fence.owner != owner]
 
     @precondition(lambda self: self.dead)
     @rule()
