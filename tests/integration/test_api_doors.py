@@ -212,7 +212,7 @@ def test_an_agent_keeps_what_it_was_made_of(tmp_path: Path) -> None:
         ({"tools": ["shell", "rm"]}, "/tools"),
         ({"tools": ["shell", "shell"]}, "/tools"),
         ({"limits": {"timeout_ms": 0}}, "/limits/timeout_ms"),
-        ({"limits": {"max_attempts": 11}}, "/limits/max_attempts"),
+        ({"limits": {"max_attempts": 6}}, "/limits/max_attempts"),
         ({"metadata": {"a": "x" * 20_000}}, "/metadata"),
         ({"nmae": "x"}, "/nmae"),
     ],

@@ -106,7 +106,7 @@ _TURN_MEMBERS: Final[Schema] = {
     "metadata": _METADATA,
     "budget": {"$ref": "#/components/schemas/Budget"},
     "max_repair_attempts": whole_number(0, 10),
-    "max_attempts": whole_number(1, 10),
+    "max_attempts": whole_number(1, 5),
     "on_busy": {"enum": ["enqueue", "reject", "interrupt"]},
     "start_by": _TIME,
 }
@@ -138,7 +138,7 @@ _REQUESTS: Final[Schema] = {
                 {
                     "timeout_ms": whole_number(1, 86_400_000),
                     "max_repair_attempts": whole_number(0, 10),
-                    "max_attempts": whole_number(1, 10),
+                    "max_attempts": whole_number(1, 5),
                     "pause_expiry_ms": whole_number(1, MAX_PAUSE_EXPIRY_MS),
                 },
             ),

@@ -77,7 +77,7 @@ def test_parts_are_joined_and_json_parts_keep_their_spelling() -> None:
         ('{"input":"hi","start_by":5}', "invalid_field", "/start_by"),
         ('{"input":"hi","priority":"batch"}', "not_supported_yet", "/priority"),
         ('{"input":"hi","max_attempts":0}', "invalid_field", "/max_attempts"),
-        ('{"input":"hi","max_attempts":11}', "invalid_field", "/max_attempts"),
+        ('{"input":"hi","max_attempts":6}', "invalid_field", "/max_attempts"),
         ('{"input":"hi","max_attempts":true}', "invalid_field", "/max_attempts"),
         (
             '{"input":"hi","budget":{"max_cost":{"amount":"x","currency":"USD"}}}',
