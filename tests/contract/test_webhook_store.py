@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import orjson
 import pytest
-from tests.contract.store_rig import ANSWER, Rig, has_started, with_store
+from sqlalchemy import delete
+from tests.contract.store_rig import ANSWER, BY_APP, Rig, has_started, with_store
 
 from turnkeeper.events.webhooks.endpoints import (
     MAX_ENDPOINTS,
@@ -25,7 +26,9 @@ from turnkeeper.events.webhooks.endpoints import (
 )
 from turnkeeper.events.webhooks.ports import Listed, Replay
 from turnkeeper.events.webhooks.schedule import Outcome, Verdict
+from turnkeeper.store.engine import open_engines
 from turnkeeper.store.fanout import WEBHOOK_TOPIC
+from turnkeeper.store.tables import events
 from turnkeeper.turns.ports import NotFound
 
 LEASE_MS = 60_000
@@ -370,3 +373,29 @@ async def test_an_envelope_that_is_too_long_goes_without_its_data(rig: Rig) -> N
     [one] = await claimed(rig)
     assert orjson.loads(one.body)["data"] is None
     assert orjson.loads(one.body)["data_url"] == f"/v1/events/{event.id}"
+
+
+@with_store
+async def test_a_delivery_whose_event_was_erased_is_canceled_and_holds_no_other(rig: Rig) -> None:
+    await an_endpoint(rig)
+    lost, kept = await rig.session(), await rig.session()
+    engines = open_engines(rig.url)
+    with engines.writer.begin() as connection:
+        connection.execute(delete(events).where(events.c.session_id == lost.id))
+    engines.dispose()
+    [one] = await claimed(rig)
+    assert one.delivery.session_id == kept.id
+    page, _ = await rig.store.webhooks().deliveries(one.endpoint.id, Listed(), DeliveryStatus.CANCELED)
+    assert [delivery.session_id for delivery in page] == [lost.id]
+    with pytest.raises(NotFound):
+        await rig.store.webhooks().delivery(page[0].id)
+
+
+@with_store
+async def test_a_deleted_session_leaves_nothing_to_deliver_from_the_first_part_of_its_erasure_on(rig: Rig) -> None:
+    await an_endpoint(rig, types=("session.created",))
+    session = await rig.session()
+    await rig.store.retention().delete_session(session.id, by=BY_APP)
+    await rig.store.close_ended(session.id, "cancelled", None)
+    await rig.store.retention().erase(1)
+    assert await claimed(rig) == ()

@@ -123,7 +123,9 @@ def delivery_view(conn: Connection, delivery_id: str) -> DeliveryView:
         .limit(MAX_SHOWN_ATTEMPTS)
     )
     rows = conn.execute(newest).mappings().all()
-    body = _bodies(conn, [delivery.event_id])[delivery.event_id]
+    body = _bodies(conn, [delivery.event_id]).get(delivery.event_id)
+    if body is None:
+        raise NotFound(f"the event of {delivery_id} was erased")
     return DeliveryView(delivery, url, body, tuple(_to_attempt(row) for row in reversed(rows)))
 
 
@@ -248,12 +250,14 @@ def _taken(tx: Tx, endpoint: Endpoint, rows: Sequence[RowMapping], owner: str, u
     if not rows:
         return []
     table = webhook_deliveries
+    bodies = _bodies(tx.conn, [row["event_id"] for row in rows])
+    _cancel(tx, [row["id"] for row in rows if row["event_id"] not in bodies])
+    rows = [row for row in rows if row["event_id"] in bodies]
     ids = [row["id"] for row in rows]
     # Counted before the try: a worker that dies in it has used up the number, since the body may have arrived.
     begun = {"owner": owner, "lease_expires_at": until, "attempts": table.c.attempts + 1, "tries": table.c.tries + 1}
     tx.conn.execute(update(table).where(table.c.id.in_(ids)).values(begun))
     secrets = active_secrets(tx, endpoint.id)
-    bodies = _bodies(tx.conn, [row["event_id"] for row in rows])
     return [
         Claimed(
             delivery=replace(to_delivery(row), attempts=row["attempts"] + 1),
@@ -265,6 +269,12 @@ def _taken(tx: Tx, endpoint: Endpoint, rows: Sequence[RowMapping], owner: str, u
         )
         for row in rows
     ]
+
+
+def _cancel(tx: Tx, delivery_ids: Sequence[str]) -> None:
+    """Ends deliveries whose event was erased meanwhile: there is nothing to send any more."""
+    canceled = {**_FREE, "status": DeliveryStatus.CANCELED.value, "next_at": None, "ended_at": tx.now}
+    tx.conn.execute(update(webhook_deliveries).where(webhook_deliveries.c.id.in_(delivery_ids)).values(canceled))
 
 
 def _bodies(conn: Connection, event_ids: Sequence[str]) -> dict[str, bytes]:

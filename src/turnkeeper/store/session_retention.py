@@ -90,11 +90,12 @@ def erase(tx: Tx, session_id: str) -> bool:
     row = lock_session(tx, session_id)
     if row["erased_at"] is not None:
         return True
-    if _erase_events(tx, session_id):
-        return False
+    # Before the events: nothing may be left to deliver whose content is gone.
     owed = select(webhook_deliveries.c.id).where(webhook_deliveries.c.session_id == session_id)
     tx.conn.execute(delete(webhook_attempts).where(webhook_attempts.c.delivery_id.in_(owed)))
     tx.conn.execute(delete(webhook_deliveries).where(webhook_deliveries.c.session_id == session_id))
+    if _erase_events(tx, session_id):
+        return False
     of_turns = select(turns.c.id).where(turns.c.session_id == session_id)
     tx.conn.execute(delete(submissions).where(submissions.c.turn_id.in_(of_turns)))
     for table in _OF_SESSION:

@@ -88,7 +88,9 @@ class Deliveries:
             return await self._store.claim_deliveries(self._owner, limit=room, lease_ms=self._settings.lease_ms)
         except TurnkeeperError as error:
             _log.warning("webhooks_not_claimed", problem=error.message)
-            return ()
+        except Exception:  # noqa: BLE001  one round of deliveries; nothing was claimed, and the next round comes
+            _log.exception("webhooks_not_claimed")
+        return ()
 
     async def _rest(self) -> None:
         rung = asyncio.create_task(self._bell.wait(timeout_ms=self._settings.poll_ms))
