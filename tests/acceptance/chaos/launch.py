@@ -5,14 +5,17 @@ names come in variables; without them nothing is changed.
 """
 
 import os
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from turnkeeper.cli import main
 from turnkeeper.clock import SystemClock
+from turnkeeper.turns.takeover import Liveness
 from turnkeeper.turns.workbench import Workbench
 from turnkeeper.wiring import workers
+from turnkeeper.wiring.base import Base
 
 
 def shift_clock(offset_file: Path) -> None:
@@ -26,13 +29,17 @@ def shift_clock(offset_file: Path) -> None:
 
 def work_as(owner: str) -> None:
     """The worker is called `owner`, whoever else is."""
+    module: Any = workers
     given = workers.working_as
 
     def bench(**parts: Any) -> Workbench:
-        return Workbench(**{**parts, "owner": owner})
+        parts["owner"] = owner
+        return Workbench(**parts)
 
-    vars(workers)["Workbench"] = bench
-    vars(workers)["working_as"] = lambda _owner, url, base: given(owner, url, base)
+    def working_as(_: str, url: str, base: Base) -> AbstractAsyncContextManager[Liveness]:
+        return given(owner, url, base)
+
+    module.Workbench, module.working_as = bench, working_as
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import psutil
 from tests.acceptance.chaos.namespaces import Host
@@ -123,35 +123,34 @@ class Member:
         """The end of what it printed."""
         return self.log_file.read_text(errors="replace")[-LOG_TAIL:]
 
-    def twin(self) -> subprocess.CompletedProcess[str]:
-        """The same command once more beside it, on a data dir of its own; it is expected to end by itself."""
-        words = [*self.words, "--data-dir", str(self.folder / f"{self.name}-twin")]
-        return subprocess.run(
-            self._command(words),
-            env={**self.environment, "TURNKEEPER_CHAOS_CLOCK": str(self.clock_file)},
-            capture_output=True,
-            text=True,
-            timeout=READY_TIMEOUT_S,
-            cwd=self.folder / "home",
-            check=False,
-        )
+    @property
+    def twin_data_dir(self) -> Path:
+        """Where its twin keeps what it has."""
+        return self.folder / f"{self.name}-twin-data"
 
-    def _command(self, words: Sequence[str]) -> list[str]:
-        return self.host.command([sys.executable, "-P", str(LAUNCHER), *words])
+    def twin(self) -> tuple[subprocess.Popen[bytes], Path]:
+        """The same command once more beside it, under the same name; what it prints goes into a file."""
+        log_file = self.folder / f"{self.name}-twin.log"
+        with log_file.open("wb") as log:
+            return self._popen(self.twin_data_dir, log), log_file
+
+    def _popen(self, data_dir: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-P", str(LAUNCHER), *self.words, "--data-dir", str(data_dir)]
+        return subprocess.Popen(
+            self.host.command(words),
+            env={**self.environment, "TURNKEEPER_CHAOS_CLOCK": str(self.clock_file)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.folder / "home",
+        )
 
     def _spawn(self) -> None:
         self._log_from = self.log_file.stat().st_size if self.log_file.exists() else 0
         self._expected = False
         self.starts += 1
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command([*self.words, "--data-dir", str(self.folder / f"{self.name}-data")]),
-                env={**self.environment, "TURNKEEPER_CHAOS_CLOCK": str(self.clock_file)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder / "home",
-            )
+            self._process = self._popen(self.folder / f"{self.name}-data", log)
 
     async def _supervise(self) -> None:
         while True:

@@ -36,9 +36,9 @@ def isolation_refused() -> str | None:
     return None if done.returncode == 0 else f"no namespaces: {done.stderr.strip()}"
 
 
-def enter() -> int:
-    """This very command again, inside of namespaces of its own; its exit code."""
-    command = [*UNSHARE, *INIT, sys.executable, "-m", "tests.acceptance.chaos", *sys.argv[1:]]
+def enter(arguments: Sequence[str]) -> int:
+    """The driver again, inside of namespaces of its own; its exit code."""
+    command = [*UNSHARE, *INIT, sys.executable, "-m", "tests.acceptance.chaos", *arguments]
     return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
 
 

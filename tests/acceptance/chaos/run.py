@@ -2,9 +2,8 @@
 
 import asyncio
 import random
-import shutil
+import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -54,10 +53,8 @@ class Report:
     figures: dict[str, object] = field(default_factory=dict[str, object])
 
 
-async def run(plan: Plan) -> Report:
-    """The whole run, in a folder of its own that is removed when nothing broke."""
-    folder = Path(tempfile.mkdtemp(prefix="tk-chaos-"))
-    folder.chmod(0o755)
+async def run(plan: Plan, folder: Path) -> Report:
+    """The whole run, in an empty folder."""
     began = time.monotonic()
     report = Report(plan)
     with ExitStack() as stack:
@@ -70,15 +67,11 @@ async def run(plan: Plan) -> Report:
         try:
             await platform.begin(model.config())
             await _Run(report, platform, receiver).whole()
-        except (AssertionError, Refused, ExceptionGroup) as error:
+        except (AssertionError, Refused, ExceptionGroup, OSError, subprocess.SubprocessError) as error:
             report.broken.append("".join(traceback.format_exception(error)))
         finally:
             await platform.end()
-    report.figures["seconds"] = round(time.monotonic() - began)
-    if report.broken:
-        report.figures["logs"] = str(folder)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+    report.figures |= {"seconds": round(time.monotonic() - began), "logs": str(folder)}
     return report
 
 
@@ -191,9 +184,9 @@ class _Run:
         await self._check_processes()
 
     def _session_laws(self, told: checks.Told) -> Iterator[str]:
-        marks = checks.count_marks(
-            [self.platform.data_dir(member.name) for member in self.platform.workers], told.room.session_id
-        )
+        disks = [self.platform.data_dir(member.name) for member in self.platform.workers]
+        disks += [member.twin_data_dir for member in self.platform.workers]
+        marks = checks.count_marks(disks, told.room.session_id)
         for law in (
             checks.one_terminal_event_per_turn,
             checks.every_acceptance_is_a_turn,
@@ -239,5 +232,6 @@ class _Run:
             },
             "budgets": [{"limits": one["limits"], "used": one["used"]} for one in budgets],
             "starts": {member.name: member.starts for member in members},
+            "twins_at_work": self.faults.twins_at_work,
             "unexpected_ends": {member.name: member.unexpected for member in members if member.unexpected},
         }
