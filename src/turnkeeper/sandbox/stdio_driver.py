@@ -30,8 +30,11 @@ from turnkeeper.sandbox.workspaces import check_workspace
 class Launcher(Protocol):
     """Knows how a box of its kind is started."""
 
-    def prepare(self) -> None:
-        """Find what is needed and try it. Raises `SandboxUnavailable`."""
+    def prepare(self, owner: str) -> tuple[Path, ...]:
+        """Find what is needed and try it; the folders with control groups, named after `owner`, that it will make.
+
+        Raises `SandboxUnavailable`.
+        """
         ...
 
     def gateway_dir(self, socket_dir: Path) -> str:
@@ -68,8 +71,12 @@ class StdioDriver:
 
     async def start(self) -> None:
         """Check that boxes work here, sweep what a dead owner left, begin to warm. Raises `SandboxUnavailable`."""
-        self._launcher.prepare()
         self._state.open()
+        try:
+            self._state.remember_groups(self._launcher.prepare(self._state.owner))
+        except BaseException:
+            self._state.close()
+            raise
         self._started = True
         self._pool.start()
 

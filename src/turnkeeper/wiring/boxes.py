@@ -1,6 +1,7 @@
 """Joins the sandbox drivers to what a worker asks of boxes. No rule of its own."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, LoopBox, SandboxDriver, ToolBox, ToolCall, ToolOutcome
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
-from turnkeeper.settings import BoxLimitSettings, SandboxSettings
+from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
 
 WORKSPACE_MODE: Final = 0o755
 
@@ -21,7 +22,8 @@ def make_driver(settings: SandboxSettings, data_dir: DataDir, *, ids: IdSource, 
         state_dir=data_dir.boxes,
         warm_boxes=settings.warm,
         loop_limits=_limits(settings.loop_limits),
-        tool_limits=_limits(settings.tool_limits),
+        tool_limits=_tool_limits(settings.tool_limits),
+        cgroups=settings.cgroups,
     )
     driver = BwrapDriver if settings.kind == "bwrap" else UnsafeNoneDriver
     return driver(told, ids, clock)
@@ -80,9 +82,15 @@ def _let_in(workspace: Path) -> None:
 def _limits(settings: BoxLimitSettings) -> BoxLimits:
     return BoxLimits(
         memory_bytes=settings.memory_bytes,
+        box_memory_bytes=settings.box_memory_bytes,
+        cpu_millis=settings.cpu_millis,
         cpu_seconds=settings.cpu_seconds,
         processes=settings.processes,
         open_files=settings.open_files,
         file_bytes=settings.file_bytes,
         tmp_bytes=settings.tmp_bytes,
     )
+
+
+def _tool_limits(settings: ToolBoxLimitSettings) -> BoxLimits:
+    return replace(_limits(settings), disk_bytes=settings.disk_bytes, disk_files=settings.disk_files)
