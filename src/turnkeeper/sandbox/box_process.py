@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from turnkeeper.errors import RemoteProtocolError
-from turnkeeper.sandbox.boxes import BoxLost, BoxNotGone, SandboxUnavailable
+from turnkeeper.sandbox.boxes import BoxLost, BoxNotGone, EndReason, SandboxUnavailable
 
 DIAGNOSTICS_BYTES: Final = 16 * 1024
 MAX_STDERR_BYTES: Final = 16 << 20
@@ -128,6 +128,8 @@ class BoxProcess:
         self._tell: list[Callable[[], None]] = []
         self._killing: asyncio.Task[None] | None = None
         self._signalled = False
+        self._told_oom_kills = 0
+        self._end_reason: EndReason | None = None
         loop.add_reader(self._outer, self._on_exit)
 
     @classmethod
@@ -194,9 +196,23 @@ class BoxProcess:
         except OSError as error:
             raise self._lost("the box's output broke") from error
 
-    def signal_kill(self) -> None:
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why we ended it, or why the kernel did as far as can be told; None for every other end, and for none."""
+        if self._end_reason is None and not self.is_alive and self._launch.oom_kills() > self._told_oom_kills:
+            self._end_reason = "oom"
+        return self._end_reason
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has ended processes of the box for that since this was last asked."""
+        kills = self._launch.oom_kills()
+        told, self._told_oom_kills = self._told_oom_kills, kills
+        return kills > told
+
+    def signal_kill(self, reason: EndReason | None = None) -> None:
         """SIGKILL to everything in the box; `kill` is still owed, to wait and to clean up."""
         self._signalled = True
+        self._end_reason = self._end_reason or reason
         for pidfd in (self._inner, self._outer):
             if pidfd is not None and pidfd >= 0:
                 with contextlib.suppress(ProcessLookupError):

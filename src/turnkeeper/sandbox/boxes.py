@@ -180,6 +180,11 @@ class LoopBox(Protocol):
         ...
 
     @property
+    def end_reason(self) -> EndReason | None:
+        """Why we or the kernel ended a box that was lost, where that is known."""
+        ...
+
+    @property
     def diagnostics(self) -> str:
         """The last bytes of the box's stderr, for the log."""
         ...
@@ -206,12 +211,20 @@ class ToolBox(Protocol):
         ...
 
     @property
+    def end_reason(self) -> EndReason | None:
+        """Why we or the kernel ended a box that was lost, where that is known."""
+        ...
+
+    @property
     def diagnostics(self) -> str:
         """The last bytes of the box's stderr, for the log."""
         ...
 
     async def call(self, request: ToolCall) -> ToolOutcome:
-        """Run one tool; calls wait for each other. A call given up on takes the box with it. Raises `BoxLost`."""
+        """Run one tool; calls wait for each other. A call given up on takes the box with it. Raises `BoxLost`.
+
+        An outcome says so where the box's memory was used up meanwhile, or its workspace is full.
+        """
         ...
 
     async def kill(self) -> None:

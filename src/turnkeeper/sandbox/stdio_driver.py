@@ -21,6 +21,7 @@ from turnkeeper.sandbox.boxes import (
     WorkspaceRefused,
 )
 from turnkeeper.sandbox.protocol import MAX_FRAME_BYTES
+from turnkeeper.sandbox.quota import WorkspaceQuota
 from turnkeeper.sandbox.state_dir import StateDir, remove_tree, short_base
 from turnkeeper.sandbox.stdio_boxes import MAX_ANSWER_BYTES, StdioLoopBox, StdioToolBox
 from turnkeeper.sandbox.warm_pool import WarmPool
@@ -108,6 +109,7 @@ class StdioDriver:
     async def tool_box(self, workspace: Path) -> ToolBox:
         """A box on this directory, which no other box may have. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         self._check_started()
+        limits = self._settings.tool_limits
         state = self._settings.state_dir
         real = check_workspace(workspace, (state, short_base(state), Path("/usr")))
         if real in self._workspaces:
@@ -118,8 +120,11 @@ class StdioDriver:
             lambda: self._workspaces.discard(real),
             MAX_ANSWER_BYTES,
         )
-        box = StdioToolBox(process, self._ids.new("sbx"), self._clock)
+        quota = WorkspaceQuota(real, limits, lambda: process.signal_kill("quota"))
+        process.when_gone(quota.stop)
+        box = StdioToolBox(process, self._ids.new("sbx"), self._clock, limits, quota)
         await self._get_ready(box)
+        await quota.begin()
         return box
 
     def probe(self) -> list[ProbeResult]:

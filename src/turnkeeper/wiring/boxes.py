@@ -8,7 +8,16 @@ from typing import Final
 from turnkeeper.clock import Clock
 from turnkeeper.datadir import DataDir
 from turnkeeper.ids import IdSource
-from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, LoopBox, SandboxDriver, ToolBox, ToolCall, ToolOutcome
+from turnkeeper.sandbox.boxes import (
+    BoxLimits,
+    DriverSettings,
+    EndReason,
+    LoopBox,
+    SandboxDriver,
+    ToolBox,
+    ToolCall,
+    ToolOutcome,
+)
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
@@ -60,6 +69,11 @@ class WorkerToolBox:
     def sandbox_id(self) -> str:
         """`sbx_...`."""
         return self._box.sandbox_id
+
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why a box that was lost ended, where that is known."""
+        return self._box.end_reason
 
     async def call(
         self, tool: str, arguments: Mapping[str, object], *, timeout_ms: int, max_output_bytes: int
