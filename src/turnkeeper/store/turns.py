@@ -16,6 +16,7 @@ from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
+from turnkeeper.store.metadata_terms import keep_terms
 from turnkeeper.store.price_checks import require_price_of_turn
 from turnkeeper.store.rows import to_json, to_key
 from turnkeeper.store.statements import add, find, load_row
@@ -194,6 +195,7 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
     if new.budget is not None:
         open_account(tx, "turn", turn_id, new.budget, project_id=str(values["project_id"]))
     require_price_of_turn(tx, values)
+    keep_terms(tx, "turn", turn_id, str(values["project_id"]), new.metadata_json)
     store_events(tx, stored)
     _remember_key(tx, new, locked["project_id"], turn_id)
     promote(tx, session.id)
