@@ -39,7 +39,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("GET", "/v1/events"),
 )
 RESOURCES: Final = (
-    "admin",
     "artifacts",
     "connections",
     "files",

@@ -145,12 +145,13 @@ def _to_turns(conn: Connection, rows: Sequence[RowMapping], now: datetime) -> li
     def convert(row: RowMapping) -> Turn:
         if row["usage_json"] is not None:
             return to_turn(row, parse_usage(row["usage_json"]))
-        usage = sum_usage(calls[row["id"]], tool_calls=row["tool_calls"], sandbox_ms=_running_ms(row, now))
+        usage = sum_usage(calls[row["id"]], tool_calls=row["tool_calls"], sandbox_ms=running_ms(row, now))
         return to_turn(row, usage)
 
     return [convert(row) for row in rows]
 
 
-def _running_ms(row: RowMapping, now: datetime) -> int:
+def running_ms(row: RowMapping, now: datetime) -> int:
+    """How long a turn has run so far, by the wall's clock since it went on last."""
     since = row["active_since"] if row["status"] == TurnStatus.RUNNING.value else None
     return row["active_ms"] + (0 if since is None else max(0, epoch_ms(now) - epoch_ms(since)))

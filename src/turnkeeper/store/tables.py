@@ -362,6 +362,17 @@ metadata_terms: Final = Table(
     Column("project_id", Text, nullable=False),
 )
 
+# A row while the platform is drained: no turn is accepted or begun, by any process.
+drains: Final = Table(
+    "drains",
+    metadata,
+    _id(),
+    Column("since", Instant, nullable=False),
+    Column("reason", EscapedText),
+    Column("asked_by_json", Text, nullable=False),
+    CheckConstraint("id = 'platform'", name="one_row"),
+)
+
 workers: Final = Table(
     "workers",
     metadata,

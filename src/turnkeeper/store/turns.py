@@ -14,6 +14,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.blocking import blocker_of
 from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
+from turnkeeper.store.draining import require_open
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.metadata_terms import keep_terms
@@ -48,6 +49,7 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     replayed = replay(tx, new, row["project_id"])
     if replayed is not None:
         return replayed
+    require_open(tx)
     session = load_session(tx.conn, new.session_id)
     if session.status != "open":
         raise SessionClosed(f"{session.id} takes no more turns", hint="Open another session.")
@@ -62,7 +64,9 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     return Accepted(load_turn(tx.conn, turn_id, tx.now), replayed=False, events_after=row["last_sequence"])
 
 
-def cancel_turn(tx: Tx, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tuple[Turn, CancelEffect]:
+def cancel_turn(
+    tx: Tx, turn_id: str, *, mode: CancelMode, by: CanceledBy, reason: StopReason = StopReason.CANCELED
+) -> tuple[Turn, CancelEffect]:
     """Ends a turn that nobody has claimed, asks a claimed one to stop, leaves an ended one. Raises `NotFound`."""
     session_id = tx.conn.execute(select(turns.c.session_id).where(turns.c.id == turn_id)).scalar_one_or_none()
     if session_id is None:
@@ -72,10 +76,10 @@ def cancel_turn(tx: Tx, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tu
     turn = load_turn(tx.conn, turn_id, tx.now)
     effect: CancelEffect = "unchanged"
     if row["owner"] is not None:
-        ask_to_stop(tx, turn, StopReason.CANCELED, mode, by)
+        ask_to_stop(tx, turn, reason, mode, by)
         effect = "requested"
     elif not turn.status.terminal:
-        cancel_waiting(tx, turn, StopReason.CANCELED, by)
+        cancel_waiting(tx, turn, reason, by)
         effect = "ended"
     return load_turn(tx.conn, turn_id, tx.now), effect
 
