@@ -16,6 +16,7 @@ from typing import Final
 import orjson
 import psycopg
 import structlog
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from sqlalchemy.engine import URL
 
@@ -183,13 +184,11 @@ class PostgresNews:
 
     async def _connected(self) -> Connection:
         return await psycopg.AsyncConnection.connect(
-            self._address,
+            # A name whose holder has vanished must be free before long.
+            make_conninfo(self._address, options=server_options(NOTICE_LOST_CLIENTS), **NOTICE_LOST_SERVER),
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="turnkeeper news",
-            # A name whose holder has vanished must be free before long.
-            options=server_options(NOTICE_LOST_CLIENTS),
-            **NOTICE_LOST_SERVER,
         )
 
 
