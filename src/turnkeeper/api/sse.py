@@ -5,6 +5,7 @@ Answers for frames that one stored text can never split, and for memory that a s
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import orjson
@@ -22,6 +23,19 @@ ClosingReason: TypeAlias = Literal[
 ]
 
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """A stored event with its frame, which is the same for every reader."""
+
+    event: Event
+    frame: bytes
+
+
+def framed(event: Event) -> Framed:
+    """The event with its frame."""
+    return Framed(event, event_frame(event))
 
 
 def event_frame(event: Event) -> bytes:
@@ -71,6 +85,13 @@ class FrameBuffer:
                 return False
         self._append(frame)
         return True
+
+    def offer(self, frame: bytes) -> bool:
+        """Takes the frame if it fits now; whether it did."""
+        fits = self._fits(frame)
+        if fits:
+            self._append(frame)
+        return fits
 
     def close(self, last: bytes) -> None:
         """Takes one last frame, whether it fits or not."""
