@@ -1,7 +1,7 @@
 """An event on its way to many open streams: from the call that commits it to each reader's socket.
 
-`python -m benchmarks.streams [--short]` serves the API in this process, on SQLite and on the loop that `serve` uses,
-with the readers in another process, and prints a table. Both share the machine; the load that it was under stands above
+`python -m benchmarks.streams [--short]` serves the API in this process, on SQLite and on the loop that `turnkeeper api`
+uses, with the readers in another process, and prints a table. Both share the machine; the load that it was under stands above
 the table. The processor time of an event is that of this process alone, from its commit until the next one's: on a busy
 machine it is the figure to go by.
 """
@@ -22,7 +22,7 @@ from tests.integration.api_door import Api, opened
 from turnkeeper.api.deps import ApiSettings
 from turnkeeper.api.server import ApiServer
 from turnkeeper.api.stream_registry import StreamRegistry
-from turnkeeper.cli.listening import run_loop
+from turnkeeper.cli.listening import run_loop, spare_collector
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns.model import Claim
 
@@ -64,6 +64,7 @@ async def measured(folder: Path, streams: int, events: int, *, sessions: int) ->
         serving = asyncio.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.01)
+        spare_collector()
         samples, spent = await followed(api, claims, server, streams, events)
         server.should_exit = True
         await serving
