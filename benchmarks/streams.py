@@ -1,9 +1,9 @@
 """An event on its way to many open streams: from the call that commits it to each reader's socket.
 
 `python -m benchmarks.streams [--short]` serves the API in this process, on SQLite and on the loop that `turnkeeper api`
-uses, with the readers in another process, and prints a table. Both share the machine; the load that it was under stands above
-the table. The processor time of an event is that of this process alone, from its commit until the next one's: on a busy
-machine it is the figure to go by.
+uses, with the readers in another process, and prints a table. Both share the machine; the load that it was under stands
+above the table. The processor time of an event is that of this process alone, from its commit until the next one's: on a
+busy machine it is the figure to go by.
 """
 
 import argparse
