@@ -2,8 +2,8 @@
 
 `python -m benchmarks.streams [--short]` serves the API in this process, on SQLite and on the loop that `turnkeeper api`
 uses, with the readers in another process, and prints a table. Both share the machine; the load that it was under stands
-above the table. The processor time of an event is that of this process alone, from its commit until the next one's: on a
-busy machine it is the figure to go by.
+above the table. The processor time of an event is that of this process alone, from its commit until the next one's: on
+a busy machine it is the figure to go by.
 """
 
 import argparse

@@ -88,11 +88,11 @@ def plans_on_sqlite(url: str, seen: list[Statement]) -> Iterator[tuple[str, str]
         engine.dispose()
 
 
-def plans_on_postgres(url: str, seen: list[Statement]) -> Iterator[tuple[str, str]]:
+def plans_on_postgres(url: str, seen: list[Statement], *, seqscan: str = "off") -> Iterator[tuple[str, str]]:
     address = url.replace("postgresql+psycopg", "postgresql")
     with psycopg.connect(address, cursor_factory=psycopg.ClientCursor) as connection:
         # Tables this small would be read whole; without that choice a plan shows whether there is an index at all.
-        connection.execute("SET enable_seqscan = off")
+        connection.execute(f"SET enable_seqscan = {seqscan}".encode())
         for statement, parameters in seen:
             for (line,) in connection.execute(f"EXPLAIN {statement}".encode(), parameters):
                 yield statement, line
