@@ -125,6 +125,7 @@ async def opened(
     settings: ApiSettings | None = None,
     streams: StreamRegistry | None = None,
     queue_depth: int = 100,
+    *,
     clock: Clock | None = None,
     url: str | None = None,
 ) -> AsyncGenerator[Api]:
