@@ -101,7 +101,7 @@ def test_there_are_exactly_the_completion_routes(
     ("members", "expected"),
     [
         ({"model": "m2"}, (403, "model_not_allowed")),
-        ({"functions": [{}]}, (400, "parameter_not_allowed")),
+        ({"functions": "f"}, (400, "parameter_not_allowed")),
         ({"messages": []}, (400, "invalid_request")),
     ],
 )

@@ -127,9 +127,7 @@ def test_every_path_in_the_tree_is_anchored() -> None:
     """A new path setting must be put in the list."""
 
     paths = {
-        setting.name
-        for setting in known_settings()
-        if setting.field is not None and _is_path(setting.field.annotation)
+        setting.name for setting in known_settings() if setting.field is not None and _is_path(setting.field.annotation)
     }
 
     assert paths == PATH_SETTINGS
