@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import httpx
 from tests.acceptance.server import Json
 
-PATIENCE_S: Final = 240
+PATIENCE_S: Final = 500
 PAUSE_S: Final = 0.2
 TIMEOUT: Final = httpx.Timeout(8, connect=3)
 BUSY: Final = frozenset({429, 500, 502, 503, 504})

@@ -14,8 +14,8 @@ from typing import Any, Final
 import psycopg
 from tests.acceptance.chaos.namespaces import SUBNET, Host
 
-START_TIMEOUT_S: Final = 60
-GONE_TIMEOUT_S: Final = 20
+START_TIMEOUT_S: Final = 300
+GONE_TIMEOUT_S: Final = 60
 # Small, so that a run fits on a small memory disk; everything that makes it durable is as it comes.
 SETTINGS: Final = ("max_wal_size=96MB", "min_wal_size=32MB", "max_connections=150", "shared_buffers=64MB")
 

@@ -19,8 +19,8 @@ import psutil
 from tests.acceptance.chaos.namespaces import Host
 
 LAUNCHER: Final = Path(__file__).with_name("launch.py")
-READY_TIMEOUT_S: Final = 90
-GONE_TIMEOUT_S: Final = 40
+READY_TIMEOUT_S: Final = 400
+GONE_TIMEOUT_S: Final = 90
 RESTART_S: Final = 0.3
 LOG_TAIL: Final = 3_000
 

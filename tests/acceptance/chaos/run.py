@@ -24,9 +24,9 @@ from tests.acceptance.chaos.topology import Platform, Shape
 from tests.acceptance.server import Json
 from tests.acceptance.stub import StubModel
 
-QUIET_TIMEOUT_S: Final = 240
-SETTLE_TIMEOUT_S: Final = 90
-DELIVERY_TIMEOUT_S: Final = 15
+QUIET_TIMEOUT_S: Final = 900
+SETTLE_TIMEOUT_S: Final = 240
+DELIVERY_TIMEOUT_S: Final = 30
 LATER_S: Final = 3_600
 TERMINAL: Final = {"completed", "failed", "canceled"}
 
