@@ -103,7 +103,7 @@ class Loop:
             if status != OK:
                 return self._report("model_error", json.dumps(answer)[:200])
             message = answer["choices"][0]["message"]
-            calls = message.get("tool_calls") or []
+            calls: list[Json] = message.get("tool_calls") or []
             self._text = message.get("content") or self._text
             if not calls:
                 return self._report("end_turn")
