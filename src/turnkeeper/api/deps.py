@@ -8,6 +8,7 @@ from typing import Annotated, Protocol, cast
 from fastapi import Depends, Request
 
 from turnkeeper.api.event_reads import EventReads
+from turnkeeper.api.metrics import ApiMeasures, NoMeasures
 from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
@@ -90,6 +91,7 @@ class ApiDeps:
     event_reads: EventReads = field(default_factory=EventReads)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     questions: GuardianQuestions | None = None
+    measures: ApiMeasures = field(default_factory=NoMeasures)
 
 
 async def deps_of(request: Request) -> ApiDeps:

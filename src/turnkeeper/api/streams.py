@@ -148,6 +148,8 @@ class EventStreamResponse(Response):
         wanted = not self._plan.types or event.type in self._plan.types
         if wanted and not await self._put(event_frame(event)):
             return False
+        if wanted and event.sequence > self._plan.head_sequence:
+            self._deps.measures.streamed(event.created_at)
         self._position = event.sequence
         return True
 

@@ -1,20 +1,29 @@
 """The queue as an operator sees it, from the indexes of what is open: ended turns cost nothing here."""
 
+from datetime import datetime, timedelta
+
 from sqlalchemy import Connection, func, select
 
-from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED, turns
+from turnkeeper.clock import Clock
+from turnkeeper.store.tables import IS_ACTIVE, IS_PENDING, IS_QUEUED, steps, turns
 from turnkeeper.store.webhook_store import Reads
-from turnkeeper.turns.operations import OperatorStore, QueueState
+from turnkeeper.store.webhook_tables import IS_WAITING, webhook_deliveries
+from turnkeeper.turns.operations import Backlog, OperatorStore, QueueState
 
 
 class SqlOperatorStore(OperatorStore):
     """Counts in the turn store's database."""
 
-    def __init__(self, read: Reads) -> None:
+    def __init__(self, read: Reads, clock: Clock) -> None:
         self._read = read
+        self._clock = clock
 
     async def queue_state(self) -> QueueState:
         return await self._read(queue_state)
+
+    async def backlog(self, stuck_after_ms: int) -> Backlog:
+        since = self._clock.now() - timedelta(milliseconds=stuck_after_ms)
+        return await self._read(lambda conn: backlog(conn, since))
 
 
 def queue_state(conn: Connection) -> QueueState:
@@ -33,3 +42,14 @@ def queue_state(conn: Connection) -> QueueState:
         oldest_queued_at=oldest,
         busy_runners=conn.execute(busy).scalar_one(),
     )
+
+
+def backlog(conn: Connection, alive_since: datetime) -> Backlog:
+    """What is behind, counted in one snapshot; a turn is stuck when its last sign of life is before `alive_since`."""
+    unheard = (turns.c.front_of.is_not(None), IS_ACTIVE, turns.c.owner.is_not(None), turns.c.beat_at < alive_since)
+    stuck = conn.execute(select(func.count()).select_from(turns).where(*unheard)).scalar_one()
+    told = select(func.count(), func.min(steps.c.created_at)).where(IS_PENDING)
+    pending_steps, oldest_step_at = conn.execute(told).one()
+    sent = select(func.count(), func.min(webhook_deliveries.c.created_at)).where(IS_WAITING)
+    pending_deliveries, oldest_delivery_at = conn.execute(sent).one()
+    return Backlog(stuck, pending_steps, oldest_step_at, pending_deliveries, oldest_delivery_at)
