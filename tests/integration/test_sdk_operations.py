@@ -36,6 +36,7 @@ ANSWER: Final[Json] = {
 }
 VALUES: Final[Mapping[str, Any]] = {
     "agent": Agent({"id": "x_1", "version": 1}),
+    "metadata": {"k": "v"},
     "input": "hi",
     "changes": {"title": "x"},
     "limits": {"max_turns": 1},
@@ -73,7 +74,7 @@ class Recorder:
     def answer(self, request: httpx.Request) -> httpx.Response:
         """Notes the request."""
         names = {
-            *request.url.params,
+            *(name.partition("[")[0] for name in request.url.params),
             *(name for name in ("Idempotency-Key", "Last-Event-ID") if name in request.headers),
         }
         self.seen.append((request.method, request.url.path, frozenset(names)))

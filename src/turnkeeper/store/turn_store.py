@@ -151,7 +151,7 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
 
     def operations(self) -> SqlOperatorStore:
         """What operators see of the same database, for as long as this store is open."""
-        return SqlOperatorStore(self._read, self._clock)
+        return SqlOperatorStore(self._read, self._write, self._clock)
 
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""

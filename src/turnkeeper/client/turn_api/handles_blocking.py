@@ -212,16 +212,21 @@ class Session(SessionView):
         stop_reason: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
         order: Literal["asc", "desc"] = "desc",
     ) -> Iterator[Turn]:
-        """The session's turns that fit every filter given, newest first unless `order` says otherwise."""
+        """The session's turns that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
         query = narrowed(
             order=order,
             status=status,
             stop_reason=stop_reason,
             created_after=created_after,
             created_before=created_before,
+            metadata=metadata,
         )
         call = Call("GET", self._path("turns"), query=query, repeatable=True)
         for members in listed(self._connection, call, limit=limit):

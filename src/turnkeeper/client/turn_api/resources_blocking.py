@@ -113,12 +113,21 @@ class Sessions:
         status: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
         order: Order = "desc",
     ) -> Iterator[Session]:
-        """Sessions that fit every filter given, newest first unless `order` says otherwise."""
+        """Sessions that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
         query = narrowed(
-            order=order, agent_id=agent_id, status=status, created_after=created_after, created_before=created_before
+            order=order,
+            agent_id=agent_id,
+            status=status,
+            created_after=created_after,
+            created_before=created_before,
+            metadata=metadata,
         )
         for members in listed(
             self._connection, Call("GET", path_of("sessions"), query=query, repeatable=True), limit=limit
@@ -163,16 +172,21 @@ class Turns:
         stop_reason: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
         order: Order = "desc",
     ) -> Iterator[Turn]:
-        """Turns of all sessions that fit every filter given, newest first unless `order` says otherwise."""
+        """Turns of all sessions that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
         query = narrowed(
             order=order,
             status=status,
             stop_reason=stop_reason,
             created_after=created_after,
             created_before=created_before,
+            metadata=metadata,
         )
         call = Call("GET", path_of("turns"), query=query, repeatable=True)
         for members in listed(self._connection, call, limit=limit):

@@ -355,3 +355,16 @@ class QueueState(Document):
     running = Whole()
     paused = Whole()
     runners = Members()
+
+
+class Drain(Document):
+    """Whether turns are accepted; `drained` says that none is held by a worker any more (contract 2.12)."""
+
+    __slots__ = ()
+
+    draining = Switch()
+    drained = Switch()
+    since = OptionalMoment()
+    reason = OptionalText()
+    asked_by = OptionalMembers()
+    turns = Members()
