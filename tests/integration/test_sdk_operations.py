@@ -20,6 +20,7 @@ WITHOUT_A_METHOD: Final = {
     ("GET", "/readyz"): "asked by load balancers, without a key",
 }
 QUERY_LEFT_OUT: Final = {
+    "Idempotency-Key": "turns have it; the client makes anything else once and never repeats that by itself",
     "stream": "a turn is posted and followed by two requests, so that a connection lost between them loses nothing",
     "stream_token": "for browsers; whoever has a key needs none",
     "turn_id": "a turn lists and streams its own events",
