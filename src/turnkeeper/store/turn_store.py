@@ -275,6 +275,9 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
         return await self._read(lambda conn: leases.held_by_others(conn, owner))
 
+    async def held_by(self, owner: str) -> tuple[Hold, ...]:
+        return await self._read(lambda conn: leases.held_by(conn, owner))
+
     async def take_over(self, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
         return await self._write(lambda tx: leases.take_over(tx, owner, holds))
 

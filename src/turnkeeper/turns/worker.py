@@ -22,7 +22,7 @@ from turnkeeper.turns.front import Front
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening
 from turnkeeper.turns.measures import overshoot_ratio
-from turnkeeper.turns.model import Claim, Ending, StopReason, Turn, TurnStatus
+from turnkeeper.turns.model import Claim, Ending, Fence, Hold, StopReason, Turn, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence
 from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_open_window, ran_of
@@ -65,6 +65,7 @@ class Worker:
         self._draining = asyncio.Event()
         self._stirred = asyncio.Event()
         settings = bench.settings
+        self._dropped: set[Fence] = set()
         self._leases = LeaseWatch(settings.lease_ttl_ms)
         self._lost_since_ms: dict[str, int] = {}
         self._chores = (
@@ -128,8 +129,9 @@ class Worker:
         if self._draining.is_set():
             return
         bench = self._bench
-        holds = await bench.store.held_by_others(bench.owner)
-        gone = await bench.liveness.gone({hold.fence.owner for hold in holds})
+        others = await bench.store.held_by_others(bench.owner)
+        gone = await bench.liveness.gone({hold.fence.owner for hold in others})
+        holds = (*others, *await self._left_behind())
         noticed_ms = bench.clock.monotonic_ms()
         lapsed = self._leases.lapsed(holds, gone, noticed_ms)
         if not lapsed:
@@ -138,6 +140,14 @@ class Worker:
             _log.warning("turn_taken_over", turn_id=claim.turn.id, status=claim.turn.status)
             self._lost_since_ms[claim.turn.id] = noticed_ms
             self._spawn(claim, self._turns)
+
+    async def _left_behind(self) -> tuple[Hold, ...]:
+        """Turns that are still ours in the store although we dropped their work: there may be nobody else for them."""
+        if not self._dropped:
+            return ()
+        holds = await self._bench.store.held_by(self._bench.owner)
+        self._dropped &= {hold.fence for hold in holds}
+        return tuple(hold for hold in holds if hold.fence in self._dropped)
 
     async def _expire_pauses(self) -> None:
         await self._bench.store.expire_pauses(self._bench.settings.outbox_sessions)
@@ -187,13 +197,19 @@ class Worker:
         finally:
             await stop_task(living)
             await stop_task(keeping)
+            self._lost_since_ms.pop(claim.turn.id, None)
+            if living.cancelled() or living.exception() is not None or not living.result():
+                self._dropped.add(lease.fence)
 
-    async def _live(self, claim: Claim, lease: Lease, *, paid: bool) -> None:
+    async def _live(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
+        """Whether the turn was brought to where it needs this worker no more."""
         try:
-            if await self._contained("turn", self._work(claim, lease, paid=paid), claim.turn.id) is None:
-                await self._contained("fault", self._end_as_fault(claim, lease), claim.turn.id)
+            if await self._contained("turn", self._work(claim, lease, paid=paid), claim.turn.id):
+                return True
+            return bool(await self._contained("fault", self._end_as_fault(claim, lease), claim.turn.id))
         except StaleFence as error:
             _log.warning("turn_lost", turn_id=claim.turn.id, error=str(error))
+            return True
 
     async def _work(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
         finish = await self._finish(claim, lease, paid=paid)
@@ -207,7 +223,6 @@ class Worker:
         """The end of the turn, or of this attempt where it has another one; a turn that waits is let go of."""
         if finish.ending is None:
             await self._bench.store.park(lease.fence, finish.before)
-            self._lost_since_ms.pop(lease.fence.turn_id, None)
             return
         store, turn = self._bench.store, await self._bench.store.turn(lease.fence.turn_id)
         if is_tried_again(turn, finish.ending):
