@@ -47,10 +47,15 @@ class Outbox:
         await self._bench.store.close_ended(session_id, reason, await self._end_step(session_id, reason))
 
     async def _deliver(self, session_id: str) -> None:
-        # Before the try, so that one which fails in an unforeseen way comes again ever more slowly too.
-        self._put_off(session_id)
-        if await self._bench.governor.deliver(session_id):
-            self._retries.pop(session_id, None)
+        delivered = False
+        try:
+            delivered = await self._bench.governor.deliver(session_id)
+        finally:
+            # Also after an error that nobody foresaw: such a session comes again ever more slowly too.
+            if delivered:
+                self._retries.pop(session_id, None)
+            else:
+                self._put_off(session_id)
 
     def _put_off(self, session_id: str) -> None:
         settings = self._bench.settings
