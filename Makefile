@@ -19,7 +19,7 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos chaos-guardian bench soak fuzz claim venv requirements clean
+.PHONY: help demo serve test check chaos chaos-guardian bench soak fuzz isolation claim venv requirements clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ soak: $(DEV) ## watch the Guardian's memory over many steps (ARGS="--steps 10000
 
 fuzz: $(DEV) ## send hostile traffic to the Guardian's doors (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python tests/conformance/fuzz_doors.py $(ARGS)
+
+isolation: $(DEV) ## try to leave a box in every way we know and write docs/reference/isolation.md from it
+	@$(BIN)/python -m tests.escape.write_isolation
 
 claim: $(DEV) ## run the conformance tests and write docs/reference/conformance.md from their results
 	@$(BIN)/python -m tests.conformance.write_claim $(ARGS)
