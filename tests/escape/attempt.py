@@ -84,7 +84,8 @@ def system_call(name, *arguments):
     return call(libc.syscall, ctypes.c_long(NUMBERS[name]), *(ctypes.c_long(one) for one in arguments))
 def agent():
     for path in glob.glob("/proc/[0-9]*/cmdline"):
-        if b"toolbox_agent" in open(path, "rb").read():
+        words = open(path, "rb").read().split(bytes(1))
+        if words[0] != b"bwrap" and any(b"toolbox_agent" in word for word in words):
             return int(path.split("/")[2])
 def read(path):
     return attempt(lambda: open(path, "rb").read(64))

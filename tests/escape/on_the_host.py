@@ -177,6 +177,13 @@ PROCESSES = Group(
             places=("tool",),
         ),
         Attempt(
+            "use what the box's first process has open",
+            "seen = {os.readlink(f'/proc/1/fd/{fd}') for fd in (0, 1) if read(f'/proc/1/fd/{fd}') != 'EACCES'}\n"
+            "result = 'worked' if seen - {'/dev/null'} else 'nothing'",
+            ("nothing",),
+            f"{OTHER_USER}, else it has nothing open",
+        ),
+        Attempt(
             "write an answer in the name of the program that runs the tools",
             "result = attempt(lambda: open('/proc/%d/fd/1' % agent(), 'wb').close())",
             ("EACCES", "EPERM"),

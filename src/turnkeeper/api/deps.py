@@ -19,6 +19,7 @@ from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
+from turnkeeper.turns.model import USUAL_BOX_SIZE, BoxSize
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
@@ -57,6 +58,7 @@ class ApiSettings:
     poll_ms: int = 1_000
     webhooks_allow_http: bool = False
     webhook_networks: tuple[Network, ...] = ()
+    largest_box: BoxSize = USUAL_BOX_SIZE
 
 
 @dataclass(frozen=True, slots=True)
