@@ -51,6 +51,7 @@ bench: $(DEV) ## measure the hot paths on this machine (ARGS="--long --only base
 	@$(BIN)/python -m benchmarks.policy
 	@$(BIN)/python -m benchmarks.turns
 	@$(BIN)/python -m benchmarks.streams
+	@$(BIN)/python -m benchmarks.boxes
 
 soak: $(DEV) ## watch the Guardian's memory over many steps (ARGS="--steps 1000000 --sessions 100000")
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
