@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "budgets",
     "prices",
     "usage",
+    "admin",
     "export",
     "verify",
     "validate",
