@@ -44,7 +44,7 @@ def wired_model(wire: ModelWire, name: str, transport: httpx2.AsyncBaseTransport
 
 
 def _anthropic(name: str, http: httpx2.AsyncClient) -> WiredModel:
-    # The client takes as much memory again as all else in a box: only the boxes that speak to Anthropic pay for it.
+    # The client takes 45 MB: only the boxes that speak to Anthropic pay for it.
     from anthropic import AnthropicError, AsyncAnthropic  # noqa: PLC0415
     from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415
     from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415
