@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ rules:
     when: has(args.command) && args.command.contains("changeme")
     decision: modify
     reasoning: It is changed on the way.
-    modify: {parameter_overrides: {command: "CHANGED"}}
+    modify: {parameter_overrides: {command: "touch changed"}}
   - id: asked
     hooks: [toolCallRequest]
     when: has(args.command) && args.command.contains("askme")
@@ -100,3 +101,18 @@ class Hooks:
     def after(self, stdout: str, call: str = "c1") -> Ended:
         """A shell call's output is asked about."""
         return self.run("PostToolUse", tool_name="Bash", tool_use_id=call, tool_response={"stdout": stdout})
+
+    def approve(self, *, deadline_s: float = 120) -> None:
+        """Gives a person's answer, as soon as there is a question."""
+        key = self.installation.settings_file.with_name("ana.key")
+        scopes = ("--scope", "approvals:decide", "--scope", "guardian:read", "--approver", "operators")
+        key.write_text(self.guardian.run("guardian", "keys", "create", "--name", "ana", *scopes).stdout.strip())
+        deadline = time.monotonic() + deadline_s
+        while time.monotonic() < deadline:
+            pending = json.loads(self.guardian.run("approvals", "list", "--json").stdout or "[]")
+            if pending:
+                said = self.guardian.run("approvals", "approve", pending[0]["approval_id"], "--key-file", str(key))
+                assert said.returncode == 0, said.stderr
+                return
+            time.sleep(0.5)
+        raise AssertionError("nobody was asked")

@@ -54,7 +54,7 @@ def test_a_denied_call_is_denied_in_the_guardians_words(hooks: Hooks) -> None:
 
 
 def test_a_changed_call_has_the_guardians_arguments(hooks: Hooks) -> None:
-    assert hooks.before("echo changeme").specific["updatedInput"] == {"command": "CHANGED"}
+    assert hooks.before("echo changeme").specific["updatedInput"] == {"command": "touch changed"}
 
 
 def test_a_changed_output_takes_the_place_of_the_one_that_was_put_out(hooks: Hooks) -> None:
@@ -67,12 +67,12 @@ def test_a_denied_prompt_is_not_read(hooks: Hooks) -> None:
     assert (ended.code, ended.err) == (2, "Such prompts are not answered.")
 
 
-def test_a_call_is_held_until_a_person_approves_it(hooks: Hooks, tmp_path: Path) -> None:
+def test_a_call_is_held_until_a_person_approves_it(hooks: Hooks) -> None:
     held: list[str] = []
     thread = threading.Thread(target=lambda: held.append(hooks.before("echo askme").out))
     thread.start()
     try:
-        _approve(hooks, tmp_path)
+        hooks.approve()
     finally:
         thread.join(timeout=100)
     assert held == [""]
@@ -84,7 +84,7 @@ def test_a_call_that_was_blocked_while_a_person_thinks_passes_when_it_is_tried_a
     hooks = Hooks.under(guardian, tmp_path, ask_wait_s=1)
     first = hooks.before("echo askme later", "c1").specific
     assert "Try the same call again" in first["permissionDecisionReason"]
-    _approve(hooks, tmp_path)
+    hooks.approve()
     assert hooks.before("echo askme later", "c2").out == ""
 
 
@@ -174,24 +174,6 @@ def test_hooks_that_would_block_everything_are_not_installed(tmp_path: Path) -> 
     assert refused.returncode == 2
     assert "every call would be blocked" in refused.stderr
     assert not (tmp_path / ".claude").exists()
-
-
-def _approve(hooks: Hooks, folder: Path) -> None:
-    """Gives the answer, as soon as there is a question."""
-    key = folder / "ana.key"
-    made = hooks.guardian.run(
-        *("guardian", "keys", "create", "--name", "ana", "--approver", "operators"),
-        *("--scope", "approvals:decide", "--scope", "guardian:read"),
-    )
-    key.write_text(made.stdout.strip())
-    for _ in range(60):
-        listed = hooks.guardian.run("approvals", "list", "--status", "pending", "--json")
-        pending = json.loads(listed.stdout or "[]")
-        if pending:
-            said = hooks.guardian.run("approvals", "approve", pending[0]["approval_id"], "--key-file", str(key))
-            assert said.returncode == 0, said.stderr
-            return
-    raise AssertionError("nobody was asked")
 
 
 def _interpreter_below(shell_pid: int) -> int:
