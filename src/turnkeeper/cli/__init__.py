@@ -29,6 +29,8 @@ COMMANDS: Final = (
     "keys",
     "hook",
     "budgets",
+    "prices",
+    "usage",
     "export",
     "verify",
     "validate",
