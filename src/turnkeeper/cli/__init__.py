@@ -27,6 +27,7 @@ COMMANDS: Final = (
     "approvals",
     "webhooks",
     "keys",
+    "hook",
     "budgets",
     "prices",
     "usage",
