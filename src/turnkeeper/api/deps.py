@@ -22,6 +22,7 @@ from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
 from turnkeeper.turns.creations import Creations
+from turnkeeper.turns.model import USUAL_BOX_SIZE, BoxSize
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
@@ -60,15 +61,20 @@ class ApiSettings:
     poll_ms: int = 1_000
     webhooks_allow_http: bool = False
     webhook_networks: tuple[Network, ...] = ()
+    largest_box: BoxSize = USUAL_BOX_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether requests can be served, by parts that answer yes or no, with counters. Holds nothing secret."""
+    """Whether requests can be served, by parts that answer yes or no, with counters. Holds nothing secret.
+
+    `drained` is an operator's word: requests are served, and no turn is accepted.
+    """
 
     ready: bool
     checks: Mapping[str, bool] = field(default_factory=dict[str, bool])
     counters: Mapping[str, int] = field(default_factory=dict[str, int])
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 import orjson
 
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
+from turnkeeper.api.agent_sandbox import sandbox_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.clock import render_time
 from turnkeeper.turns.budget_accounts import limits_document
@@ -133,7 +134,7 @@ def render_agent(agent: Agent) -> bytes:
             "skills": None,
             "subagents": None,
             "permissions": dict(agent.permissions),
-            "sandbox": None,
+            "sandbox": sandbox_document(agent.sandbox),
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,
                 "max_repair_attempts": agent.limits.max_repair_attempts,
@@ -161,7 +162,7 @@ def render_session(session: Session, usage: Usage | None = None) -> bytes:
             "active_turn_id": session.active_turn_id,
             "queue_depth": session.queue_depth,
             "last_sequence": session.last_sequence,
-            "oldest_sequence": oldest_sequence(session),
+            "oldest_sequence": session.oldest_sequence,
             "workspace": {"mode": "ephemeral" if session.ephemeral else "persistent"},
             "budget_id": session.budget_id,
             "budget": budget_document(session.budget),
@@ -184,11 +185,6 @@ def session_status(session: Session) -> str:
     if session.active_status is TurnStatus.PAUSED:
         return "paused"
     return "busy" if session.active_turn_id is not None or session.queue_depth else "idle"
-
-
-def oldest_sequence(session: Session) -> int:
-    """The first event still kept. All are, until retention is built; 0 before the first."""
-    return min(1, session.last_sequence)
 
 
 def render_submission(submission: Submission) -> bytes:

@@ -11,6 +11,7 @@ from turnkeeper.turns.model import (
     Agent,
     AgentLimits,
     ApiKey,
+    BoxSize,
     Budget,
     CallRecord,
     CanceledBy,
@@ -47,6 +48,7 @@ def to_agent(row: RowMapping) -> Agent:
         client_tools=tuple(ClientTool(**tool) for tool in orjson.loads(row["client_tools_json"])),
         archived_at=row["archived_at"],
         project_id=row["project_id"],
+        sandbox=BoxSize(**orjson.loads(row["sandbox_json"])),
     )
 
 
@@ -74,6 +76,7 @@ def to_session(row: RowMapping) -> Session:
         retention_days=row["retention_days"],
         budget_id=row["budget_id"],
         ephemeral=row["ephemeral"],
+        oldest_sequence=row["oldest_sequence"],
     )
 
 
