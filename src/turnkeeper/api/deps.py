@@ -8,6 +8,7 @@ from typing import Annotated, Protocol, cast
 from fastapi import Depends, Request
 
 from turnkeeper.api.event_reads import EventReads
+from turnkeeper.api.in_flight import KeysInFlight
 from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
@@ -19,6 +20,7 @@ from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
+from turnkeeper.turns.creations import Creations
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
@@ -85,6 +87,7 @@ class ApiDeps:
     readiness: Callable[[], Awaitable[Readiness]]
     webhooks: WebhookStore
     budgets: BudgetStore
+    creations: Creations
     access: AccessStore
     retention: RetentionStore
     operations: OperatorStore
@@ -97,6 +100,7 @@ class ApiDeps:
     feeds: SessionFeeds = field(default_factory=SessionFeeds)
     wards: StreamWards = field(default_factory=StreamWards)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
+    in_flight: KeysInFlight = field(default_factory=KeysInFlight)
     questions: GuardianQuestions | None = None
 
 

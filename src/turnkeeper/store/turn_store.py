@@ -34,6 +34,7 @@ from turnkeeper.store import (
 from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import check, prepare
 from turnkeeper.store.budget_store import SqlBudgetStore
+from turnkeeper.store.creations import SqlCreations
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.operations import SqlOperatorStore
 from turnkeeper.store.pause_store import SqlPauses
@@ -134,6 +135,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     def operations(self) -> SqlOperatorStore:
         """What operators see of the same database, for as long as this store is open."""
         return SqlOperatorStore(self._read, self._write)
+
+    def creations(self) -> SqlCreations:
+        """Things made at most once, in the same database, for as long as this store is open."""
+        return SqlCreations(self._write)
 
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""
@@ -372,7 +377,7 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         def transaction(connection: Connection) -> T:
             topics.clear()
             now = from_epoch_ms(epoch_ms(self._clock.now()))
-            return body(Tx(connection, now, self._ids, self._limits, topics))
+            return body(Tx(connection, now, self._ids, self._limits, self._database.lock_name, topics))
 
         return await self._database.write(transaction, lambda: self._tell(topics))
 

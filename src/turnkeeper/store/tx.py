@@ -6,7 +6,7 @@
 INVARIANT: the session's row is locked before the turn's, in every body, so that no two bodies wait for each other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -23,6 +23,7 @@ from turnkeeper.ids import IdSource
 from turnkeeper.store.fanout import WEBHOOK_TOPIC, owe_deliveries, owed_of
 from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
+from turnkeeper.turns.idempotency import IN_PROGRESS_WAIT_MS
 from turnkeeper.turns.model import Fence
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NotFound, StaleFence
@@ -40,6 +41,7 @@ class StoreLimits:
     cancel_grace_ms: int = 10_000
     pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
     retention_days: int = 30
+    idempotency_wait_ms: int = IN_PROGRESS_WAIT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Tx:
     now: datetime
     ids: IdSource
     limits: StoreLimits
+    lock_name: Callable[[Connection, str, int], bool]
     topics: set[str] = field(default_factory=set[str])
 
 

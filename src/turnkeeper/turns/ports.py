@@ -95,12 +95,6 @@ class QueueFull(TurnkeeperError):
     code = "queue_full"
 
 
-class IdempotencyKeyReused(TurnkeeperError):
-    """The key was used for another request; `detail` has the first one's `turn_id`."""
-
-    code = "idempotency_key_reused"
-
-
 class StoreUnavailable(TurnkeeperError):
     """The database cannot be reached, is locked by somebody else, or has no room."""
 

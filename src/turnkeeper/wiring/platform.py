@@ -108,6 +108,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         readiness=lambda: readiness(store, base.settings.guardian.url),
         webhooks=store.webhooks(),
         budgets=store.budgets(),
+        creations=store.creations(),
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),

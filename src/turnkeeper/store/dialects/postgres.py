@@ -19,6 +19,8 @@ _SCHEMA_LOCK: Final = 0x7475726E
 
 _DEADLOCK: Final = "40P01"
 _SERIALIZATION: Final = "40001"
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_NAME: Final = "hashtextextended(:name, 0)"
 
 
 def open_postgres(url: URL) -> Engines:
@@ -33,6 +35,7 @@ def open_postgres(url: URL) -> Engines:
         reader_threads=READER_THREADS,
         is_transient=_is_transient,
         lock_schema=_lock_schema,
+        lock_name=_lock_name,
         migrates_at_open=False,
     )
 
@@ -56,3 +59,18 @@ def _is_transient(error: DBAPIError) -> bool:
 
 def _lock_schema(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+
+
+def _lock_name(connection: Connection, name: str, wait_ms: int) -> bool:
+    named = {"name": name}
+    if connection.execute(text(f"SELECT pg_try_advisory_xact_lock({_NAME})"), named).scalar_one():
+        return True
+    try:
+        connection.execute(text(f"SET LOCAL lock_timeout = {int(wait_ms)}"))
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_NAME})"), named)
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+            return False
+        raise
+    connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))
+    return True
