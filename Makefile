@@ -19,10 +19,10 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos chaos-guardian bench soak fuzz claim venv requirements clean
+.PHONY: help demo serve test check chaos chaos-guardian bench bench-turns soak fuzz claim venv requirements clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME) ## three governed turns on the local model (TEXT="..." is the text they are about)
 	@$(BIN)/turnkeeper demo $(if $(TEXT),"$$TEXT")
@@ -51,6 +51,12 @@ bench: $(DEV) ## measure the hot paths on this machine (ARGS="--long --only base
 	@$(BIN)/python -m benchmarks.policy
 	@$(BIN)/python -m benchmarks.turns
 	@$(BIN)/python -m benchmarks.streams
+
+bench-turns: $(DEV) ## turns, streams, a full store and paused turns (ARGS="--short" for a tenth of the samples)
+	@$(BIN)/python -m benchmarks.turns $(ARGS)
+	@$(BIN)/python -m benchmarks.streams $(ARGS)
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
+	@$(BIN)/python -m benchmarks.parked
 
 soak: $(DEV) ## watch the Guardian's memory over many steps (ARGS="--steps 1000000 --sessions 100000")
 	@$(BIN)/python -m benchmarks.soak $(ARGS)

@@ -21,7 +21,7 @@ from tests.acceptance.stub import StubModel
 
 NAME = "langgraph-api 0.16.7, in memory"
 PACKAGES = ("langgraph-cli[inmem]==0.4.40", "langgraph-api==0.16.7")
-PLACE = Path(__file__).parent / "results" / "peer"
+PLACE = Path(__file__).parent / "results" / ".peer"
 READY_S = 120.0
 INSTALL_S = 900.0
 
