@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from turnkeeper.api.event_reads import EventReads
 from turnkeeper.api.in_flight import KeysInFlight
+from turnkeeper.api.metrics import ApiMeasures, NoMeasures
 from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
@@ -102,6 +103,7 @@ class ApiDeps:
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     in_flight: KeysInFlight = field(default_factory=KeysInFlight)
     questions: GuardianQuestions | None = None
+    measures: ApiMeasures = field(default_factory=NoMeasures)
 
 
 async def deps_of(request: Request) -> ApiDeps:

@@ -147,7 +147,7 @@ class EventStreamResponse(Response):
     async def _pass_on(self, one: Framed) -> bool:
         if self._wants(one.event) and not await self._put(one.frame):
             return False
-        self._position = one.event.sequence
+        self._passed(one.event)
         return True
 
     def _take(self, one: Framed) -> bool:
@@ -159,8 +159,14 @@ class EventStreamResponse(Response):
             return False
         if self._wants(event) and not self._buffer.offer(one.frame):
             return False
-        self._position = event.sequence
+        self._passed(event)
         return True
+
+    def _passed(self, event: Event) -> None:
+        self._position = event.sequence
+        # What was stored before the stream began waited for the reader, not for us.
+        if self._wants(event) and event.sequence > self._plan.head_sequence:
+            self._deps.measures.streamed(event.created_at)
 
     def _wants(self, event: Event) -> bool:
         return not self._plan.types or event.type in self._plan.types

@@ -28,6 +28,8 @@ COMMANDS: Final = (
     "webhooks",
     "keys",
     "budgets",
+    "prices",
+    "usage",
     "export",
     "verify",
     "validate",

@@ -46,7 +46,7 @@ class StoreLimits:
 
 @dataclass(frozen=True, slots=True)
 class Tx:
-    """A transaction that writes. `topics` are told once it is committed."""
+    """A transaction that writes. Once it is committed `topics` are told, and whoever observes hears of `written`."""
 
     conn: Connection
     now: datetime
@@ -54,6 +54,7 @@ class Tx:
     limits: StoreLimits
     lock_name: Callable[[Connection, str, int], bool]
     topics: set[str] = field(default_factory=set[str])
+    written: list[Event] = field(default_factory=list[Event])
 
 
 _LOCKED_SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session_id")).with_for_update()
@@ -107,6 +108,7 @@ def store_events(tx: Tx, stored: Iterable[Event]) -> None:
     new = tuple(stored)
     if not new:
         return
+    tx.written.extend(new)
     rows = [_row(event) for event in new]
     add(tx.conn, events, rows)
     if owe_deliveries(tx.conn, tx.ids, tx.now, new[0].project_id, [owed_of(event) for event in new]):

@@ -318,6 +318,10 @@ class WorkerStore(Protocol):
         """The turns that somebody else holds; at most 1,000."""
         ...
 
+    async def held_by(self, owner: str) -> tuple[Hold, ...]:
+        """The turns that `owner` holds; at most 1,000."""
+        ...
+
     async def take_over(self, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
         """Those of the turns that are still held as they were seen, now `owner`'s with a new fence."""
         ...

@@ -1,5 +1,6 @@
 """PostgreSQL: a pool of threads with psycopg, row locks on the session, reads from one snapshot."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, text
@@ -14,6 +15,28 @@ READER_THREADS: Final = 8
 LOCK_TIMEOUT_MS: Final = 10_000
 STATEMENT_TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_S: Final = 10
+IDLE_IN_TRANSACTION_MS: Final = 5_000
+"""How long a process may stand still in a transaction: whoever waits for its locks goes on then, and it starts anew."""
+KEEPALIVE_IDLE_S: Final = 5
+KEEPALIVE_INTERVAL_S: Final = 2
+KEEPALIVE_TRIES: Final = 3
+"""After these a connection whose other end has vanished counts as cut, here and at the server."""
+UNANSWERED_MS: Final = 15_000
+"""How long what was sent may stay without a sign of life from the other end's network."""
+NOTICE_LOST_SERVER: Final = {
+    "keepalives_idle": KEEPALIVE_IDLE_S,
+    "keepalives_interval": KEEPALIVE_INTERVAL_S,
+    "keepalives_count": KEEPALIVE_TRIES,
+    "tcp_user_timeout": UNANSWERED_MS,
+}
+"""For libpq: a cable that is cut sends no word, and the kernel would wait a quarter of an hour for one."""
+NOTICE_LOST_CLIENTS: Final = {
+    "tcp_keepalives_idle": KEEPALIVE_IDLE_S,
+    "tcp_keepalives_interval": KEEPALIVE_INTERVAL_S,
+    "tcp_keepalives_count": KEEPALIVE_TRIES,
+    "tcp_user_timeout": UNANSWERED_MS,
+}
+"""For the server: what a vanished process has locked is free again, its name as a worker too. Sockets ignore it."""
 _SCHEMA_LOCK: Final = 0x7475726E
 """The advisory lock of whoever changes the tables; any constant that nobody else uses."""
 
@@ -41,7 +64,13 @@ def open_postgres(url: URL) -> Engines:
 
 
 def _engine(url: URL, threads: int, isolation: Any) -> Engine:
-    options = f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC"
+    wanted = {
+        "lock_timeout": LOCK_TIMEOUT_MS,
+        "statement_timeout": STATEMENT_TIMEOUT_MS,
+        "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
+        "timezone": "UTC",
+        **NOTICE_LOST_CLIENTS,
+    }
     return create_engine(
         url,
         poolclass=QueuePool,
@@ -49,8 +78,18 @@ def _engine(url: URL, threads: int, isolation: Any) -> Engine:
         max_overflow=0,
         pool_pre_ping=True,
         isolation_level=isolation,
-        connect_args={"options": options, "connect_timeout": CONNECT_TIMEOUT_S, "application_name": "turnkeeper"},
+        connect_args={
+            "options": server_options(wanted),
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": "turnkeeper",
+            **NOTICE_LOST_SERVER,
+        },
     )
+
+
+def server_options(settings: Mapping[str, object]) -> str:
+    """Settings of the server as a connection asks for them."""
+    return " ".join(f"-c {name}={value}" for name, value in settings.items())
 
 
 def _is_transient(error: DBAPIError) -> bool:
