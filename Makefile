@@ -23,8 +23,7 @@ endif
 .PHONY: requirements clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s
-", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME) ## three governed turns on the local model (TEXT="..." is the text they are about)
 	@$(BIN)/turnkeeper demo $(if $(TEXT),"$$TEXT")
