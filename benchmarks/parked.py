@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.crowd import Crowd, fill
 from benchmarks.measure import machine
-from benchmarks.turns import processor_ms
+from benchmarks.turn_times import processor_ms
 from tests.acceptance.server import NO_WARM_BOXES, Server
 
 TURNS = 1_000

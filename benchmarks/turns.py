@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,23 +35,24 @@ from tests.acceptance.server import NO_WARM_BOXES, Server
 from tests.acceptance.stub import StubModel
 from tests.integration.postgres_place import postgres_place
 
+SAMPLES = 200
 ACCEPT_AIM = "p99 <= 25"
 STEP_AIM = "p50 <= 10 on a quiet disk"
 START_AIM = "p50 <= 150, p99 <= 500"
 CANCEL_AIM = "p99 <= 2000"
 OPEN_TO_LOOPBACK = '[webhooks]\nallow_http = true\nnetworks = ["127.0.0.0/8"]\n'
-TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
     """Runs everything and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="a tenth of the samples")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="of the cheapest row; others have fewer")
     parser.add_argument("--only", choices=("SQLite", "PostgreSQL"), help="one database")
     parser.add_argument("--without-peer", action="store_true", help="measure no other product")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, StubModel() as model:
-        run = Run(Path(name), model, 20 if chosen.short else 200)
+        run = Run(Path(name), model, chosen.samples // 10 if chosen.short else chosen.samples)
         baseline = flush_cost(run.folder)
         rows: list[Row] = []
         if chosen.only in {None, "SQLite"}:
@@ -59,10 +60,10 @@ def main() -> int:
         if chosen.only in {None, "PostgreSQL"}:
             with postgres_url() as url:
                 rows += on_database(run, "PostgreSQL", f'[store]\nurl = "{url}"\n')
-            takeovers = tuple(takeover_times(run.folder, max(3, run.samples // 20)))
-            rows.append(Row("kill -9 of a worker -> its turn ended by another, PostgreSQL", takeovers))
+            takeovers = tuple(takeover_times(run.folder, max(2, run.samples // 20)))
+            rows += told([Row("kill -9 of a worker -> its turn ended by another, PostgreSQL", takeovers)])
         if not chosen.without_peer:
-            rows += beside(run)
+            rows += told(beside(run))
     sys.stdout.write("\n\n".join((render(rows, baseline), "\n".join(run.notes), NOTES)))
     return 0
 
@@ -96,71 +97,46 @@ def on_database(run: Run, database: str, config: str) -> list[Row]:
     folder, environment = run.folder / database, {"STUB_KEY": "k"}
     folder.mkdir()
     with Server(folder / "warm", run.model.config(OPEN_TO_LOOPBACK + config), environment=environment) as server:
-        rows = with_warm_boxes(server, run.samples)
+        rows = [*told(with_warm_boxes(server, run.samples), f", {database}")]
     with Server(folder / "quiet", run.model.config(NO_WARM_BOXES + config), environment=environment) as server:
-        rows += without_warm_boxes(server, run.samples)
-        spent_ms = accept_cpu_ms(server)
-    run.notes.append(f"Accept, {database}: {spent_ms:.1f} ms of the server's processor time each.")
-    return [Row(f"{row.name}, {database}", row.samples_ms, row.aim) for row in rows]
+        rows += told(without_warm_boxes(server, run.samples), f", {database}")
+    return rows
 
 
-def with_warm_boxes(server: Server, samples: int) -> list[Row]:
+def with_warm_boxes(server: Server, samples: int) -> Iterator[Row]:
     """What a server does that has boxes at hand."""
-    agent, few = new_agent(server), max(10, samples // 5)
+    agent, few = new_agent(server), max(5, samples // 5)
     time.sleep(REFILL_S)
-    answers = tuple(answer_times(server, agent, few))
+    yield Row("GET /healthz (HTTP alone)", tuple(health_times(server, samples)))
+    yield Row("post -> answer, one model call, box warm", tuple(answer_times(server, agent, few)))
     warm, steps = start_times(server, agent, few, warm=True)
-    return [
-        Row("GET /healthz (HTTP alone)", tuple(health_times(server, samples))),
-        Row("start, box warm: queued -> started", tuple(warm), START_AIM),
-        Row("post -> answer, one model call, box warm", answers),
-        Row("governed tool step, boxes being made ready beside it", tuple(steps), STEP_AIM),
-        Row("event commit -> SSE frame", tuple(stream_times(server, agent, max(5, samples // 10)))),
-        Row("event commit -> webhook", tuple(webhook_times(server, agent, max(5, samples // 10)))),
-    ]
+    yield Row("start, box warm: queued -> started", tuple(warm), START_AIM)
+    yield Row("governed tool step, boxes being made ready beside it", tuple(steps), STEP_AIM)
+    yield Row("event commit -> SSE frame", tuple(stream_times(server, agent, max(3, samples // 10))))
+    yield Row("event commit -> webhook", tuple(webhook_times(server, agent, max(3, samples // 10))))
 
 
-def without_warm_boxes(server: Server, samples: int) -> list[Row]:
+def without_warm_boxes(server: Server, samples: int) -> Iterator[Row]:
     """What a server does that makes no box ready beside it."""
-    agent, few = new_agent(server), max(10, samples // 5)
-    accept = tuple(accept_times(server, agent, samples))
+    agent, few = new_agent(server), max(5, samples // 5)
+    accept, spent_ms = accept_times(server, agent, samples)
+    yield Row("accept: POST turn -> 202", tuple(accept), ACCEPT_AIM)
+    yield Row("accept, mean processor time of the server", (spent_ms,))
     cold, steps = start_times(server, agent, few, warm=False)
-    return [
-        Row("accept: POST turn -> 202", accept, ACCEPT_AIM),
-        Row("start, box cold: queued -> started", tuple(cold)),
-        Row("governed tool step, no box being made ready beside it", tuple(steps), STEP_AIM),
-        Row("cancel -> no process of its boxes left", tuple(cancel_times(server, agent, few)), CANCEL_AIM),
-        Row("kill -9 of serve, started again -> its turn ended", tuple(restart_times(server, agent, max(3, few // 8)))),
-    ]
+    yield Row("start, box cold: queued -> started", tuple(cold))
+    yield Row("governed tool step, no box being made ready beside it", tuple(steps), STEP_AIM)
+    yield Row("cancel -> no process of its boxes left", tuple(cancel_times(server, agent, few)), CANCEL_AIM)
+    recovered = tuple(restart_times(server, agent, max(3, few // 8)))
+    yield Row("kill -9 of serve, started again -> its turn ended", recovered)
 
 
-def accept_cpu_ms(server: Server, posts: int = 90) -> float:
-    """The processor time of accepting one turn, those of one session after the first waiting behind it."""
-    agent = new_agent(server)
-    with server.client() as client:
-        session = client.post("/v1/sessions", json={"agent_id": agent["id"]}).json()["id"]
-        first = client.post(f"/v1/sessions/{session}/turns", json={"input": "tools=1 command=sleep+30 text=ok"})
-        first.raise_for_status()
-        until_running(client, first.json()["id"])
-        begin = processor_ms(server.pid)
-        for _ in range(posts):
-            client.post(f"/v1/sessions/{session}/turns", json={"input": "text=ok"}).raise_for_status()
-        spent = processor_ms(server.pid) - begin
-        client.post(f"/v1/sessions/{session}/close", json={"mode": "cancel"}).raise_for_status()
-    return spent / posts
-
-
-def until_running(client: httpx.Client, turn_id: str) -> None:
-    """Waits for the turn's start, and a moment more for its tool."""
-    while client.get(f"/v1/turns/{turn_id}").json()["status"] != "running":
-        time.sleep(0.05)
-    time.sleep(1)
-
-
-def processor_ms(pid: int) -> float:
-    """The processor time that a process has had, in user and kernel, without its children's."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_MS
+def told(rows: Iterable[Row], of: str = "") -> Iterator[Row]:
+    """The rows, each said as soon as it is there: the whole takes its time."""
+    for row in rows:
+        named = Row(f"{row.name}{of}", row.samples_ms, row.aim)
+        figures = ", ".join(f"{named.quantile(share):.1f}" for share in (0.5, 0.95, 0.99)) if row.samples_ms else "none"
+        print(f"{named.name}: {figures} ms (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
+        yield named
 
 
 def beside(run: Run) -> list[Row]:
