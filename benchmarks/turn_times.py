@@ -21,6 +21,8 @@ REFILL_S = 5.0
 """How long the warm start's turns wait for the pool to have boxes again; the cold start's do not wait."""
 
 TOOL_CALLS = 5
+FEW_TOOLS = 2
+MANY_TOOLS = 32
 LONG = "tools=1 command=sleep+60 text=late"
 DEADLINE_S = 60.0
 BEHIND = 90
@@ -113,6 +115,18 @@ def start_times(server: Server, agent: Json, turns: int, *, warm: bool) -> tuple
         if warm:
             time.sleep(REFILL_S)
     return starts, steps
+
+
+def step_processor_ms(server: Server, agent: Json) -> float:
+    """The server's processor time of one governed step: that of a turn with many, less that of one with few."""
+    spent: list[float] = []
+    for tools in (FEW_TOOLS, MANY_TOOLS):
+        session = new_session(server, agent)
+        begin_ms = processor_ms(server.pid)
+        body = {"input": f"tools={tools} command=true text=ok"}
+        server.ended(server.post(f"/v1/sessions/{session}/turns", body)["id"])
+        spent.append(processor_ms(server.pid) - begin_ms)
+    return (spent[1] - spent[0]) / (MANY_TOOLS - FEW_TOOLS)
 
 
 def between(first: Json, last: Json) -> float:

@@ -27,6 +27,7 @@ from benchmarks.turn_times import (
     new_agent,
     restart_times,
     start_times,
+    step_processor_ms,
     stream_times,
     takeover_times,
     webhook_times,
@@ -125,6 +126,7 @@ def without_warm_boxes(server: Server, samples: int) -> Iterator[Row]:
     cold, steps = start_times(server, agent, few, warm=False)
     yield Row("start, box cold: queued -> started", tuple(cold))
     yield Row("governed tool step, no box being made ready beside it", tuple(steps), STEP_AIM)
+    yield Row("governed tool step, mean processor time of the server", (step_processor_ms(server, agent),))
     yield Row("cancel -> no process of its boxes left", tuple(cancel_times(server, agent, few)), CANCEL_AIM)
     recovered = tuple(restart_times(server, agent, max(3, few // 8)))
     yield Row("kill -9 of serve, started again -> its turn ended", recovered)
