@@ -20,6 +20,7 @@ from turnkeeper.api.routes import (
     approvals,
     budgets,
     events,
+    files,
     health,
     operations,
     sessions,
@@ -39,7 +40,10 @@ def build_api(deps: ApiDeps) -> FastAPI:
         title="Turnkeeper", docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False
     )
     app.state.deps = deps
-    built = (agents, sessions, turns, approvals, events, webhooks, api_keys, snapshots, turn_posts, budgets, operations)
+    built = (
+        *(agents, sessions, turns, approvals, events, webhooks, api_keys, snapshots, turn_posts, budgets, operations),
+        files,
+    )
     routers = tuple(module.router for module in built)
     require_scopes(routers)
     for router in (health.router, *routers, fallback_router(routers)):

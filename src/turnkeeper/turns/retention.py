@@ -6,7 +6,7 @@ Must never touch a session with a turn that is queued, active or paused, unless 
 
 import asyncio
 import shutil
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -66,13 +66,22 @@ class RetentionStore(Protocol):
 
 
 class Retention:
-    """The sweep of one worker process. `run` it once."""
+    """The sweep of one worker process. `run` it once. `also` is done after each: the bytes that nothing names go."""
 
-    def __init__(self, store: RetentionStore, workspaces: Path, bell: Watch, *, sweep_ms: int = SWEEP_MS) -> None:
+    def __init__(
+        self,
+        store: RetentionStore,
+        workspaces: Path,
+        bell: Watch,
+        *,
+        sweep_ms: int = SWEEP_MS,
+        also: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._store = store
         self._workspaces = workspaces
         self._bell = bell
         self._sweep_ms = sweep_ms
+        self._also = also
         self._expired_after: str | None = None
 
     async def run(self) -> None:
@@ -93,6 +102,8 @@ class Retention:
         for start in range(0, len(folders), SESSIONS_PER_SWEEP):
             for session_id in await self._store.without_workspace(folders[start : start + SESSIONS_PER_SWEEP]):
                 await asyncio.to_thread(shutil.rmtree, self._workspaces / session_id)
+        if self._also is not None:
+            await self._also()
 
 
 def expires_at(session: Session) -> datetime | None:

@@ -15,8 +15,10 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.catalogue import ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns.box_ports import ToolBox
+from turnkeeper.turns.inputs import received_files
 from turnkeeper.turns.model import Fence, Turn
 from turnkeeper.turns.workbench import Workbench
+from turnkeeper.turns.workspace_files import deliver
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +40,7 @@ class ToolOutput:
 
 
 class ToolRuns:
-    """The tool box of one turn. `released` are the events of boxes that are gone."""
+    """The tool box of one turn. `released` are the events of boxes that are gone; `used`: there was one."""
 
     def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence]) -> None:
         self._bench = bench
@@ -47,6 +49,7 @@ class ToolRuns:
         self._box: ToolBox | None = None
         self._box_since_ms = 0
         self.released: list[NewEvent] = []
+        self.used = False
 
     async def run(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolOutput:
         """One executed call, counted in the ledger before it runs. Raises `StaleFence`, `BudgetSpent`."""
@@ -74,7 +77,7 @@ class ToolRuns:
         try:
             box = self._box or await self._open_box()
             outcome = await box.call(
-                name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.inline_bytes
+                name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.tool_output_bytes
             )
         except TurnkeeperError as error:
             # What the tool had done by then nobody knows; the next call gets a box of its own.
@@ -82,13 +85,15 @@ class ToolRuns:
             await self.close()
             duration_ms = self._bench.clock.monotonic_ms() - since_ms
             return ToolOutput("unknown", "the tool's sandbox went away", False, duration_ms)
-        text, cut = cut_text(outcome.text, settings.inline_bytes)
+        text, cut = cut_text(outcome.text, settings.tool_output_bytes)
         return ToolOutput(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)
 
     async def _open_box(self) -> ToolBox:
         workspace = self._bench.workspaces / self._turn.session_id
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await deliver(workspace, await received_files(self._bench.store, self._turn), self._bench.contents)
         self._box = await self._bench.boxes.tool_box(workspace)
+        self.used = True
         self._box_since_ms = self._bench.clock.monotonic_ms()
         return self._box
 

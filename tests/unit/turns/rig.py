@@ -15,6 +15,7 @@ from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.envelope import Event
 from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.tools import TOOLS
+from turnkeeper.store.content_folder import FolderContents
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.testing.recording_sandbox import HarnessScript, RecordingGateway, RecordingSandbox, ScriptedHarness
 from turnkeeper.testing.scripted_guardian import ScriptedGuardian
@@ -206,6 +207,8 @@ async def rig(
         boxes=sandbox,
         gateway=gateway,
         checker=LocalChecker(),
+        files=store.files(),
+        contents=FolderContents(tmp_path / "contents", clock),
         wakeups=wakeups,
         clock=clock,
         waiter=waiter,

@@ -18,6 +18,7 @@ from turnkeeper.api.posting import (
     idempotency_key,
     new_turn,
     wants_stream,
+    with_files,
 )
 from turnkeeper.turns.access import check_agent
 from turnkeeper.turns.posting import NewRetry
@@ -41,7 +42,9 @@ async def post_lone_turn(request: Request, deps: Deps, caller: Caller) -> Respon
     limits = (await deps.store.agent(session.agent_id, session.agent_version)).limits
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id="")
-    return await answer_post(deps, caller, lambda: deps.store.accept_alone(session, new), stream=stream)
+    return await answer_post(
+        deps, caller, lambda: with_files(deps.store.accept_alone(session, new), parsed), stream=stream
+    )
 
 
 @router.post(
