@@ -1,6 +1,6 @@
 """Each kind of content store, opened for one test."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -39,13 +39,13 @@ async def held(contents: ContentStore, sha256: str) -> bytes:
 
 
 @asynccontextmanager
-async def _folder(folder: Path) -> AsyncIterator[tuple[ContentStore, FakeClock]]:
+async def _folder(folder: Path) -> AsyncGenerator[tuple[ContentStore, FakeClock]]:
     clock = FakeClock()
     yield FolderContents(folder / "contents", clock), clock
 
 
 @asynccontextmanager
-async def _database(url: str) -> AsyncIterator[tuple[ContentStore, FakeClock]]:
+async def _database(url: str) -> AsyncGenerator[tuple[ContentStore, FakeClock]]:
     clock = FakeClock()
     rig = await open_store(url, clock)
     try:

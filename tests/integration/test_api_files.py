@@ -203,7 +203,7 @@ def test_another_projects_files_and_artifacts_are_not_there(tmp_path: Path) -> N
     serve(tmp_path, work)
 
 
-async def an_artifact(api: Api, text: str | None = "hello", **fields: Any) -> str:
+async def an_artifact(api: Api) -> str:
     """The id of something that a turn, which has ended, left."""
     session_id = await api.session()
     await api.turn(session_id)
@@ -212,10 +212,13 @@ async def an_artifact(api: Api, text: str | None = "hello", **fields: Any) -> st
         turn_id=claim.turn.id,
         attempt=1,
         artifact_id=artifact_id,
+        name="a.txt",
+        path=None,
+        media_type="text/plain; charset=utf-8",
         size_bytes=5,
         sha256=SHA256,
-        content=text,
-        **{"name": "a.txt", "path": None, "media_type": "text/plain; charset=utf-8", "kind": "tool_output", **fields},
+        kind="tool_output",
+        content="hello",
     )
     await api.store.record(claim.fence, [event])
     await api.completed(claim)

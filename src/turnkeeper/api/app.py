@@ -15,6 +15,7 @@ from turnkeeper.api.edge import RequestEdge
 from turnkeeper.api.openapi import openapi_document
 from turnkeeper.api.problems import RequestRefused, not_found, problem_response
 from turnkeeper.api.routes import (
+    admin,
     agents,
     api_keys,
     approvals,
@@ -41,7 +42,18 @@ def build_api(deps: ApiDeps) -> FastAPI:
     )
     app.state.deps = deps
     built = (
-        *(agents, sessions, turns, approvals, events, webhooks, api_keys, snapshots, turn_posts, budgets, operations),
+        agents,
+        sessions,
+        turns,
+        approvals,
+        events,
+        webhooks,
+        api_keys,
+        snapshots,
+        turn_posts,
+        budgets,
+        operations,
+        admin,
         files,
     )
     routers = tuple(module.router for module in built)

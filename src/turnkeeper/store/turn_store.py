@@ -135,7 +135,7 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
 
     def operations(self) -> SqlOperatorStore:
         """What operators see of the same database, for as long as this store is open."""
-        return SqlOperatorStore(self._read)
+        return SqlOperatorStore(self._read, self._write)
 
     def files(self) -> SqlFileStore:
         """Files and artifacts in the same database, for as long as this store is open."""

@@ -12,12 +12,13 @@ import os
 import secrets
 import stat
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+from turnkeeper import trees
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.turns.contents import ContentMissing, ContentStore, ContentTooLarge
 from turnkeeper.turns.turn_files import INPUT_FOLDER, OUTPUT_FOLDER, TurnFile
@@ -28,8 +29,9 @@ MAX_ENTRIES: Final = 10_000
 MAX_PATH_CHARACTERS: Final = 1_024
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_NOT_PLAIN: Final = "no regular files with one name"
 
 T = TypeVar("T")
 
@@ -109,7 +111,7 @@ async def _kept(
     """The output; None for one that is known already. Raises `_PassedOver`, `OSError`."""
     descriptor = await asyncio.to_thread(lambda: _open_output(workspace, path))
     try:
-        shown = shown_path(path)
+        shown = shown_path((OUTPUT_FOLDER, *path))
         if os.fstat(descriptor).st_size > max_bytes:
             raise _PassedOver("too large files")
         if known(shown, await asyncio.to_thread(lambda: _hash(descriptor))):
@@ -173,64 +175,30 @@ def _open_inputs(workspace: Path) -> int:
 
 
 def _paths(workspace: Path, skipped: Counter[str]) -> list[tuple[str, ...]]:
-    """The paths below the output folder in order, folders walked and never followed into links."""
-    with _root(workspace) as root:
-        try:
-            top = os.open(OUTPUT_FOLDER, _FOLDER, dir_fd=root)
-        except OSError:
-            return []
-        try:
-            return sorted(_walk(top, (OUTPUT_FOLDER,), [MAX_ENTRIES], skipped))
-        finally:
-            os.close(top)
-
-
-def _walk(folder: int, above: tuple[str, ...], left: list[int], skipped: Counter[str]) -> Iterator[tuple[str, ...]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            left[0] -= 1
-            if left[0] < 0:
-                skipped["too many entries"] += 1
-                return
-            path = (*above, entry.name)
-            if not entry.is_dir(follow_symlinks=False):
-                yield path
-            elif len(path) > MAX_DEPTH:
-                skipped["too deep folders"] += 1
-            else:
-                yield from _walk_into(folder, path, left, skipped)
-
-
-def _walk_into(folder: int, path: tuple[str, ...], left: list[int], skipped: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """The paths below the output folder, in order; none where it is no folder."""
+    paths: list[tuple[str, ...]] = []
     try:
-        inner = os.open(path[-1], _FOLDER, dir_fd=folder)
+        for found in trees.walk(workspace / OUTPUT_FOLDER, max_entries=MAX_ENTRIES, max_depth=MAX_DEPTH):
+            if not found.is_folder:
+                paths.append((*found.parents, found.name))
+    except trees.TreeTooLarge:
+        skipped["folder trees beyond what is looked at"] += 1
     except OSError:
-        skipped["unreadable folders"] += 1
-        return
-    try:
-        yield from _walk(inner, path, left, skipped)
-    finally:
-        os.close(inner)
+        return []
+    return sorted(paths)
 
 
 def _open_output(workspace: Path, path: tuple[str, ...]) -> int:
-    """The file; each folder on its way is opened without links. Raises `_PassedOver` for what is no plain file."""
-    with contextlib.ExitStack() as opened:
-        folder = opened.enter_context(_root(workspace))
-        for name in path[:-1]:
-            folder = os.open(name, _FOLDER, dir_fd=folder)
-            opened.callback(os.close, folder)
-        _require_plain(os.stat(path[-1], dir_fd=folder, follow_symlinks=False))
-        descriptor = os.open(path[-1], _READ, dir_fd=folder)
-        opened.callback(os.close, descriptor)
-        _require_plain(os.fstat(descriptor))
-        return os.dup(descriptor)
-
-
-def _require_plain(found: os.stat_result) -> None:
+    """The file, reached without any link. Raises `_PassedOver` for what is no plain file."""
+    try:
+        descriptor = trees.open_beneath(workspace / OUTPUT_FOLDER, "/".join(path))
+    except trees.NotInTree as error:
+        raise _PassedOver(_NOT_PLAIN) from error
     # A second name may be somewhere else on the host.
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-        raise _PassedOver("no regular files with one name")
+    if os.fstat(descriptor).st_nlink != 1:
+        os.close(descriptor)
+        raise _PassedOver(_NOT_PLAIN)
+    return descriptor
 
 
 @contextmanager

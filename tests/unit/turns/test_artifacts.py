@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from tests.unit.turns.rig import SETTINGS, Rig, rig
@@ -73,6 +73,16 @@ def a_report(folder: Path) -> None:
     (folder / "report.csv").write_text("a,b")
 
 
+def another_report(folder: Path) -> None:
+    (folder / "report.csv").write_text("c")
+
+
+def shown_parts(made: Rig, method: str) -> list[dict[str, Any]]:
+    """The content of the one step of this kind that the Guardian was asked."""
+    (asked,) = [entry for entry in made.guardian.entries if entry.method == method]
+    return cast("list[dict[str, Any]]", asked.payload["content"])
+
+
 async def data_of(made: Rig, turn: Turn, event_type: str) -> list[dict[str, Any]]:
     return [orjson.loads(event.data) for event in await made.events(turn) if event.type == event_type]
 
@@ -85,8 +95,7 @@ def test_a_file_is_told_shown_to_the_guardian_and_delivered(tmp_path: Path) -> N
             turn = await turn_with(made, file)
             assert inbox.start is not None
             assert inbox.start.input == "Read it.\n[file inputs/a.txt: text/plain, 5 bytes]"
-            (asked,) = [entry for entry in made.guardian.entries if entry.method == payloads.USER_MESSAGE]
-            shown = asked.payload["content"][1]  # type: ignore[index]
+            shown = shown_parts(made, payloads.USER_MESSAGE)[1]
             assert (shown["type"], shown["name"]) == ("file", "a.txt")
             seen = orjson.loads(shown["value"])
             assert (seen["file_id"], seen["sha256"], seen["bytes"]) == (file.id, file.sha256, 5)
@@ -161,8 +170,7 @@ def test_files_that_an_allowed_turn_leaves_are_what_the_guardian_heard_of(tmp_pa
             turn = await made.run_turn()
             (artifact,) = await left(made, turn)
             assert (artifact.path, artifact.media_type, artifact.kind) == ("outputs/report.csv", "text/csv", "output")
-            (asked,) = [entry for entry in made.guardian.entries if entry.method == payloads.AGENT_RESPONSE]
-            seen = orjson.loads(asked.payload["content"][1]["value"])  # type: ignore[index]
+            seen = orjson.loads(shown_parts(made, payloads.AGENT_RESPONSE)[1]["value"])
             assert (seen["artifact_id"], seen["sha256"]) == (artifact.id, hashlib.sha256(b"a,b").hexdigest())
             pieces = [piece async for piece in made.bench.contents.read(artifact.sha256)]
             assert pieces == [b"a,b"]
@@ -190,7 +198,7 @@ def test_a_file_that_an_earlier_turn_left_is_left_again_only_when_it_changed(tmp
             session = await made.session()
             outputs(made, a_report)
             first, second = await made.run_turn(session), await made.run_turn(session)
-            outputs(made, lambda folder: (folder / "report.csv").write_text("c") and None)
+            outputs(made, another_report)
             third = await made.run_turn(session)
             assert [len(await left(made, turn)) for turn in (first, second, third)] == [1, 0, 1]
 
@@ -220,8 +228,7 @@ def test_an_answer_too_long_for_its_ending_is_an_artifact_as_a_whole(tmp_path: P
             (artifact,) = await left(made, turn)
             assert (turn.text, artifact.kind) == ("ä" * 25, "final_text")
             assert await made.bench.files.artifact_text(artifact.id) == "ä" * 100
-            (asked,) = [entry for entry in made.guardian.entries if entry.method == payloads.AGENT_RESPONSE]
-            assert asked.payload["content"][0]["value"] == "ä" * 100  # type: ignore[index]
+            assert shown_parts(made, payloads.AGENT_RESPONSE)[0]["value"] == "ä" * 100
 
     asyncio.run(main())
 

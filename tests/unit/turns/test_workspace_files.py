@@ -180,7 +180,7 @@ def test_folders_too_deep_to_be_meant_are_not_walked(workspace: Path, contents: 
     deep.mkdir(parents=True)
     (deep / "a").write_text("a")
     found = collected(workspace, contents)
-    assert (found.outputs, found.skipped) == ([], {"too deep folders": 1})
+    assert (found.outputs, found.skipped) == ([], {"folder trees beyond what is looked at": 1})
 
 
 def test_a_path_that_is_no_text_is_shown_as_one() -> None:
