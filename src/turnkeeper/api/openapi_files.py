@@ -67,7 +67,7 @@ FILE_COMPONENTS: Final[Schema] = {
         }
     ),
     "ArtifactList": list_schema("Artifact"),
-    "Deleted": open_object(
+    "DeletedFile": open_object(
         {"id": {"type": "string"}, "object": {"enum": ["file", "artifact"]}, "deleted": {"const": True}}
     ),
 }

@@ -178,9 +178,8 @@ def _paths(workspace: Path, skipped: Counter[str]) -> list[tuple[str, ...]]:
     """The paths below the output folder, in order; none where it is no folder."""
     paths: list[tuple[str, ...]] = []
     try:
-        for found in trees.walk(workspace / OUTPUT_FOLDER, max_entries=MAX_ENTRIES, max_depth=MAX_DEPTH):
-            if not found.is_folder:
-                paths.append((*found.parents, found.name))
+        walked = trees.walk(workspace / OUTPUT_FOLDER, max_entries=MAX_ENTRIES, max_depth=MAX_DEPTH)
+        paths.extend((*found.parents, found.name) for found in walked if not found.is_folder)
     except trees.TreeTooLarge:
         skipped["folder trees beyond what is looked at"] += 1
     except OSError:

@@ -69,7 +69,7 @@ async def get_file_content(file_id: str, request: Request, deps: Deps, _caller: 
     return await stream_content(deps.contents.read(file.sha256), file.name, file.media_type, file.size_bytes)
 
 
-@router.delete(_FILE, responses=answers({200: "Deleted"}))
+@router.delete(_FILE, responses=answers({200: "DeletedFile"}))
 async def delete_file(file_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
     """Deletes a file. Turns that were accepted with it keep it until they end; no new one can have it."""
     Query(request, ())
@@ -110,7 +110,7 @@ async def get_artifact_content(artifact_id: str, request: Request, deps: Deps, _
     return await stream_content(pieces, artifact.name, artifact.media_type, artifact.size_bytes)
 
 
-@router.delete(_ARTIFACT, responses=answers({200: "Deleted"}))
+@router.delete(_ARTIFACT, responses=answers({200: "DeletedFile"}))
 async def delete_artifact(artifact_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
     """Deletes an artifact before its session's time is over."""
     Query(request, ())

@@ -6,6 +6,7 @@ from typing import Self
 import httpx
 
 from turnkeeper.client.turn_api.connection import AsyncConnection
+from turnkeeper.client.turn_api.files import AsyncFiles
 from turnkeeper.client.turn_api.keys import AsyncApiKeys
 from turnkeeper.client.turn_api.resources import (
     AsyncAgents,
@@ -39,6 +40,7 @@ class AsyncTurnkeeper:
         self.approvals = AsyncApprovals(self._connection)
         self.webhooks = AsyncWebhooks(self._connection)
         self.budgets = AsyncBudgets(self._connection)
+        self.files = AsyncFiles(self._connection)
         self.api_keys = AsyncApiKeys(self._connection)
 
     async def aclose(self) -> None:

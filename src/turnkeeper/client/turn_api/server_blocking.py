@@ -9,6 +9,7 @@ from typing import Self
 import httpx
 
 from turnkeeper.client.turn_api.connection_blocking import Connection
+from turnkeeper.client.turn_api.files_blocking import Files
 from turnkeeper.client.turn_api.keys_blocking import ApiKeys
 from turnkeeper.client.turn_api.resources_blocking import (
     Agents,
@@ -42,6 +43,7 @@ class Turnkeeper:
         self.approvals = Approvals(self._connection)
         self.webhooks = Webhooks(self._connection)
         self.budgets = Budgets(self._connection)
+        self.files = Files(self._connection)
         self.api_keys = ApiKeys(self._connection)
 
     def close(self) -> None:
