@@ -19,10 +19,10 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos chaos-guardian bench soak fuzz claim venv requirements clean
+.PHONY: help demo serve test check chaos chaos-guardian chaos-processes bench soak fuzz claim venv requirements clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME) ## three governed turns on the local model (TEXT="..." is the text they are about)
 	@$(BIN)/turnkeeper demo $(if $(TEXT),"$$TEXT")
@@ -45,6 +45,10 @@ chaos: $(DEV) ## fifty times kill -9 in the middle of turns (the tests do five)
 
 chaos-guardian: $(DEV) ## fifty times kill -9 of a Guardian under load (the tests do five)
 	@TURNKEEPER_CHAOS_ROUNDS=50 $(BIN)/python -m pytest tests/acceptance/test_guardian_chaos.py
+
+chaos-processes: $(DEV) ## break processes apart, 300 turns on each database (ARGS="--seed 7 --turns 600")
+	@$(BIN)/python -m tests.acceptance.chaos --database sqlite $(ARGS)
+	@$(BIN)/python -m tests.acceptance.chaos --database postgres $(ARGS)
 
 bench: $(DEV) ## measure the hot paths on this machine (ARGS="--long --only baseline" for the Guardian)
 	@$(BIN)/python -m benchmarks.guardian $(ARGS)

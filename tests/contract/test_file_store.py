@@ -11,9 +11,11 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.events.files import artifact_created
 from turnkeeper.ids import RandomIds
 from turnkeeper.store.tx import StoreLimits
+from turnkeeper.turns.creations import Created
 from turnkeeper.turns.files import File, FileNotReady, NewFile, StorageFull
+from turnkeeper.turns.idempotency import IdempotencyKeyReused, IdempotencyResourceDeleted, KeyedRequest
 from turnkeeper.turns.model import PROJECT_ID, StepAnswer
-from turnkeeper.turns.ports import IdempotencyKeyReused, NotFound, PageRequest
+from turnkeeper.turns.ports import NotFound, PageRequest
 
 SHA256 = hashlib.sha256(b"hello").hexdigest()
 OTHER = hashlib.sha256(b"other").hexdigest()
@@ -22,7 +24,7 @@ ELSEWHERE = "prj_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 
 
 async def a_file(rig: Rig, new: NewFile = FILE) -> File:
-    return (await rig.store.files().add_file(new))[0]
+    return (await rig.store.files().add_file(new)).thing
 
 
 def created(ids: RandomIds, turn_id: str, *, text: str | None = "hello", sha256: str = SHA256) -> NewEvent:
@@ -62,15 +64,15 @@ async def test_a_project_lists_only_its_own_files(rig: Rig) -> None:
 
 @with_store
 async def test_an_idempotency_key_stands_for_one_file(rig: Rig) -> None:
-    files, keyed = rig.store.files(), replace(FILE, idempotency_key="k", fingerprint="f")
-    first, replayed = await files.add_file(keyed)
-    assert not replayed
-    assert await files.add_file(keyed) == (first, True)
+    files, request = rig.store.files(), KeyedRequest(PROJECT_ID, "k", "f")
+    first = await files.add_file(FILE, request)
+    assert not first.replayed
+    assert await files.add_file(FILE, request) == Created(first.thing, replayed=True)
     with pytest.raises(IdempotencyKeyReused):
-        await files.add_file(replace(keyed, fingerprint="g"))
-    await files.delete_file(first.id)
-    with pytest.raises(IdempotencyKeyReused):
-        await files.add_file(keyed)
+        await files.add_file(FILE, replace(request, fingerprint="g"))
+    await files.delete_file(first.thing.id)
+    with pytest.raises(IdempotencyResourceDeleted):
+        await files.add_file(FILE, request)
 
 
 def test_a_project_that_is_full_takes_no_more(sqlite_url: str) -> None:

@@ -8,8 +8,12 @@ from typing import Annotated, Protocol, cast
 from fastapi import Depends, Request
 
 from turnkeeper.api.event_reads import EventReads
+from turnkeeper.api.in_flight import KeysInFlight
+from turnkeeper.api.metrics import ApiMeasures, NoMeasures
 from turnkeeper.api.rates import RequestRates
+from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
+from turnkeeper.api.stream_wards import StreamWards
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.webhooks.addresses import Network
 from turnkeeper.events.webhooks.ports import WebhookStore
@@ -18,6 +22,7 @@ from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
 from turnkeeper.turns.contents import ContentStore
+from turnkeeper.turns.creations import Creations
 from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
@@ -37,6 +42,10 @@ class News(Protocol):
 
     def watch(self, topic: str) -> AbstractContextManager[Watch]:
         """A watch on the topic: begin it, then read, then wait."""
+        ...
+
+    def also(self, topic: str, watch: Watch) -> AbstractContextManager[None]:
+        """Has a watch rung for another topic as well."""
         ...
 
 
@@ -83,6 +92,7 @@ class ApiDeps:
     readiness: Callable[[], Awaitable[Readiness]]
     webhooks: WebhookStore
     budgets: BudgetStore
+    creations: Creations
     access: AccessStore
     retention: RetentionStore
     operations: OperatorStore
@@ -94,8 +104,12 @@ class ApiDeps:
     settings: ApiSettings = ApiSettings()
     streams: StreamRegistry = field(default_factory=StreamRegistry)
     event_reads: EventReads = field(default_factory=EventReads)
+    feeds: SessionFeeds = field(default_factory=SessionFeeds)
+    wards: StreamWards = field(default_factory=StreamWards)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
+    in_flight: KeysInFlight = field(default_factory=KeysInFlight)
     questions: GuardianQuestions | None = None
+    measures: ApiMeasures = field(default_factory=NoMeasures)
 
 
 async def deps_of(request: Request) -> ApiDeps:

@@ -12,27 +12,29 @@ from typing import Final
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from turnkeeper.api.bodies import MAX_DISCARDED_BYTES
+from turnkeeper.api.bodies import MAX_DISCARDED_BYTES, JsonBody
 from turnkeeper.api.deps import ApiDeps
+from turnkeeper.api.keyed import created, idempotency_key
 from turnkeeper.api.multipart import MAX_OVERHEAD_BYTES, UploadForm
-from turnkeeper.api.posting import idempotency_key
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.turns.contents import Content
+from turnkeeper.turns.creations import Created
 from turnkeeper.turns.files import PURPOSES, File, NewFile
-from turnkeeper.turns.idempotency import fingerprint
+from turnkeeper.turns.model import ApiKey
 
 FIELDS: Final = frozenset({"purpose", "sha256"})
 
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}\Z")
 
 
-async def take_upload(request: Request, deps: ApiDeps, project_id: str) -> tuple[File, bool]:
-    """The file, and whether the request's Idempotency-Key stood for it already.
+async def take_upload(request: Request, deps: ApiDeps, caller: ApiKey) -> Created[File]:
+    """The file, or the one that the request's Idempotency-Key stands for already.
 
-    Raises `RequestRefused`, `IdempotencyKeyInvalid`, `IdempotencyKeyReused`, `ContentTooLarge`, `StorageFull`.
+    Raises `RequestRefused`, `ContentTooLarge`, `StorageFull`, and what keys raise.
     """
-    key, stream = idempotency_key(request), request.stream()
+    idempotency_key(request)
+    stream = request.stream()
     try:
         async with asyncio.timeout(deps.settings.upload_timeout_ms / 1000):
             try:
@@ -44,20 +46,16 @@ async def take_upload(request: Request, deps: ApiDeps, project_id: str) -> tuple
         raise RequestRefused("request_timeout", "The body did not arrive in time.") from error
     except ClientDisconnect as error:
         raise RequestRefused("request_timeout", "The connection was closed before the body was complete.") from error
-    purpose = _checked(form, content)
-    sent = {"name": form.file_name, "purpose": purpose, "media_type": form.media_type, "sha256": content.sha256}
-    return await deps.files.add_file(
-        NewFile(
-            project_id=project_id,
-            name=form.file_name,
-            purpose=purpose,
-            media_type=form.media_type,
-            size_bytes=content.size_bytes,
-            sha256=content.sha256,
-            idempotency_key=key,
-            fingerprint=None if key is None else fingerprint(request.method, request.url.path, dict(sent)),
-        )
+    new = NewFile(
+        project_id=caller.project_id,
+        name=form.file_name,
+        purpose=_checked(form, content),
+        media_type=form.media_type,
+        size_bytes=content.size_bytes,
+        sha256=content.sha256,
     )
+    sent = JsonBody({"name": new.name, "purpose": new.purpose, "type": new.media_type, "sha256": new.sha256}, {})
+    return await created(deps, request, sent, caller, lambda keyed: deps.files.add_file(new, keyed))
 
 
 async def _kept(request: Request, stream: AsyncIterator[bytes], deps: ApiDeps) -> tuple[UploadForm, Content]:

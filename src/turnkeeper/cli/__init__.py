@@ -30,6 +30,8 @@ COMMANDS: Final = (
     "webhooks",
     "keys",
     "budgets",
+    "prices",
+    "usage",
     "export",
     "verify",
     "validate",

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 
-from sqlalchemy.exc import IntegrityError
-
 from turnkeeper.store import files
+from turnkeeper.store.idempotency import once
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.store.webhook_store import Reads, Writes
+from turnkeeper.turns.creations import Created
 from turnkeeper.turns.files import Artifact, File, FileStore, NewFile
+from turnkeeper.turns.idempotency import KeyedRequest
 from turnkeeper.turns.ports import Page, PageRequest
 
 
@@ -19,12 +20,8 @@ class SqlFileStore(FileStore):
         self._write = write
         self._limits = limits
 
-    async def add_file(self, new: NewFile) -> tuple[File, bool]:
-        try:
-            return await self._write(lambda tx: files.add_file(tx, new))
-        except IntegrityError:
-            # One key twice at the same moment: the other request has it now, and this try will see so.
-            return await self._write(lambda tx: files.add_file(tx, new))
+    async def add_file(self, new: NewFile, request: KeyedRequest | None = None) -> Created[File]:
+        return await self._write(lambda tx: once(tx, request, lambda tx: files.add_file(tx, new), files.kept_file))
 
     async def file(self, file_id: str) -> File:
         return await self._read(lambda conn: files.file_by_id(conn, file_id))

@@ -1,6 +1,6 @@
 """The tables of files, artifacts and their bytes, beside those of `store/tables.py` and in the same metadata.
 
-Answers for one Idempotency-Key, one file. `contents` and `content_chunks` are used where no folder is shared: on
+`contents` and `content_chunks` are used where no folder is shared: on
 PostgreSQL. A row of `contents` without a `sha256` is a put that has not ended.
 """
 
@@ -16,7 +16,6 @@ from sqlalchemy import (
     LargeBinary,
     Table,
     Text,
-    UniqueConstraint,
 )
 
 from turnkeeper.store.tables import EscapedText, Instant, metadata
@@ -31,11 +30,8 @@ files: Final = Table(
     Column("media_type", Text, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("sha256", Text, nullable=False),
-    Column("idempotency_key", Text),
-    Column("fingerprint", Text),
     Column("created_at", Instant, nullable=False),
     Column("deleted_at", Instant),
-    UniqueConstraint("project_id", "idempotency_key"),
 )
 
 artifacts: Final = Table(

@@ -18,7 +18,8 @@ from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED, sessions, turns
 from turnkeeper.store.tx import Tx
 from turnkeeper.store.webhooks import append_project_event
 from turnkeeper.turns.files import Artifact, File, FileNotReady, NewFile, StorageFull, turn_files
-from turnkeeper.turns.ports import IdempotencyKeyReused, NotFound, Page, PageRequest
+from turnkeeper.turns.idempotency import IdempotencyResourceDeleted
+from turnkeeper.turns.ports import NotFound, Page, PageRequest
 from turnkeeper.turns.turn_files import TurnFile, parse_turn_files
 
 NO_FILES: Final = "[]"
@@ -32,11 +33,8 @@ _ARTIFACTS: Final[Select[Any]] = (
 )
 
 
-def add_file(tx: Tx, new: NewFile) -> tuple[File, bool]:
-    """The file, and whether the key stood for it already. Raises `StorageFull`, `IdempotencyKeyReused`."""
-    known = _replayed(tx.conn, new)
-    if known is not None:
-        return known, True
+def add_file(tx: Tx, new: NewFile) -> File:
+    """The file with its `file.uploaded`. Raises `StorageFull`."""
     _require_room(tx, new)
     values: dict[str, object] = {
         "id": tx.ids.new("fil"),
@@ -46,13 +44,19 @@ def add_file(tx: Tx, new: NewFile) -> tuple[File, bool]:
         "media_type": new.media_type,
         "bytes": new.size_bytes,
         "sha256": new.sha256,
-        "idempotency_key": new.idempotency_key,
-        "fingerprint": new.fingerprint,
         "created_at": tx.now,
     }
     file = _to_file(tx.conn.execute(insert(files).returning(files), values).mappings().one())
     _tell(tx, "file.uploaded", file)
-    return file, False
+    return file
+
+
+def kept_file(conn: Connection, file_id: str) -> File:
+    """The file that a key stands for. Raises `IdempotencyResourceDeleted`."""
+    try:
+        return file_by_id(conn, file_id)
+    except NotFound as error:
+        raise IdempotencyResourceDeleted(file_id) from error
 
 
 def file_by_id(conn: Connection, file_id: str) -> File:
@@ -158,21 +162,6 @@ def unnamed(conn: Connection, sha256s: Collection[str]) -> frozenset[str]:
     for files_json in conn.execute(open_turns).scalars():
         named.update(file.sha256 for file in parse_turn_files(files_json))
     return frozenset(sha256s) - named
-
-
-def _replayed(conn: Connection, new: NewFile) -> File | None:
-    if new.idempotency_key is None:
-        return None
-    row = find(conn, files, project_id=new.project_id, idempotency_key=new.idempotency_key)
-    if row is None:
-        return None
-    if row["fingerprint"] != new.fingerprint or row["deleted_at"] is not None:
-        raise IdempotencyKeyReused(
-            "this Idempotency-Key was used for another request",
-            detail={"file_id": row["id"]},
-            hint="Use a new key for a new request.",
-        )
-    return _to_file(row)
 
 
 def _require_room(tx: Tx, new: NewFile) -> None:

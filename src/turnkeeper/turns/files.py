@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.turns.creations import Created
+from turnkeeper.turns.idempotency import KeyedRequest
 from turnkeeper.turns.ports import Page, PageRequest
 from turnkeeper.turns.turn_files import INPUT_FOLDER, TurnFile, free_name
 
@@ -35,7 +37,7 @@ class StorageFull(TurnkeeperError):
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file whose bytes are in the content store already. `fingerprint` is of everything that was sent."""
+    """A file whose bytes are in the content store already."""
 
     project_id: str
     name: str
@@ -43,8 +45,6 @@ class NewFile:
     media_type: str
     size_bytes: int
     sha256: str
-    idempotency_key: str | None = None
-    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,11 @@ class Artifact:
 class FileStore(Protocol):
     """What the API, the worker and the sweep need. Every method is one transaction."""
 
-    async def add_file(self, new: NewFile) -> tuple[File, bool]:
-        """The file with its `file.uploaded`; or the one that the key stands for, and True.
+    async def add_file(self, new: NewFile, request: KeyedRequest | None = None) -> Created[File]:
+        """The file with its `file.uploaded`, or the one that the request's key stands for.
 
-        Raises `StorageFull`, `IdempotencyKeyReused`.
+        Raises `StorageFull`, `IdempotencyKeyReused`, `IdempotencyInProgress`, and `IdempotencyResourceDeleted` where
+        the file of the key was deleted.
         """
         ...
 

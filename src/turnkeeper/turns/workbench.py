@@ -12,6 +12,7 @@ from turnkeeper.turns.box_ports import Boxes, Gateway
 from turnkeeper.turns.contents import ContentStore
 from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.governor import Governor
+from turnkeeper.turns.measures import NoMeasures, WorkerMeasures
 from turnkeeper.turns.model import ModelChoice
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import TurnStore, Wakeups
@@ -69,6 +70,7 @@ class Workbench:
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
     a model in mode `native` is given no tools. `liveness` tells of other workers' ends sooner than
     their leases. `questions` are those of our own Guardian, whose answers turns wait for.
+    `measures` hears how long things took.
     """
 
     owner: str
@@ -89,3 +91,4 @@ class Workbench:
     settings: WorkerSettings
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
+    measures: WorkerMeasures = field(default_factory=NoMeasures)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from sqlalchemy import URL, make_url
 
 from turnkeeper.sandbox.gateway import ModelGateway
+from turnkeeper.sandbox.stranded import count_stranded
 from turnkeeper.sandbox.tools import TOOLS
 from turnkeeper.settings import Settings
 from turnkeeper.store.dialects.sqlite_workers import WorkerFiles
@@ -25,6 +26,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
 from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
+from turnkeeper.wiring.metrics import Metrics
 from turnkeeper.wiring.models import OutputModes, WorkerGateway, gateway_limits, provider_sources
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ async def open_worker(
     checker: ProcessSchemaChecker,
     *,
     url: str,
+    metrics: Metrics,
 ) -> Worker:
     """A worker with its boxes, not yet at work. `url` is the store's. Raises `SandboxUnavailable`, `OwnerTaken`."""
     settings = base.settings
@@ -54,7 +57,7 @@ async def open_worker(
         owner=owner,
         liveness=await stack.enter_async_context(working_as(owner, url, base)),
         store=store,
-        governor=make_governor(base, store, side),
+        governor=make_governor(base, store, side, metrics),
         boxes=WorkerBoxes(driver),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
@@ -69,8 +72,11 @@ async def open_worker(
         output_mode_of=OutputModes(settings.providers),
         settings=_worker_settings(settings),
         questions=side.questions,
+        measures=metrics,
     )
-    return Worker(bench)
+    worker = Worker(bench)
+    metrics.watch({"turnkeeper_worker_turns": lambda: worker.active, "turnkeeper_orphan_sandboxes": count_stranded})
+    return worker
 
 
 @asynccontextmanager

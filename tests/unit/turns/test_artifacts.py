@@ -44,7 +44,7 @@ async def _piece(data: bytes) -> AsyncIterator[bytes]:
 async def a_file(made: Rig, name: str = "a.txt", data: bytes = b"hello") -> File:
     content = await made.bench.contents.put(_piece(data), max_bytes=1_000)
     new = NewFile(PROJECT_ID, name, "turn_input", "text/plain", content.size_bytes, content.sha256)
-    return (await made.bench.files.add_file(new))[0]
+    return (await made.bench.files.add_file(new)).thing
 
 
 async def turn_with(made: Rig, *files: File) -> Turn:

@@ -15,6 +15,7 @@ from turnkeeper.api.file_reads import (
     stream_content,
     text_content,
 )
+from turnkeeper.api.keyed import created_response
 from turnkeeper.api.openapi import LIST_QUERY, answers, query
 from turnkeeper.api.openapi_files import CONTENT, UPLOAD
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
@@ -36,9 +37,8 @@ _ARTIFACT: Final = "/artifacts/{artifact_id}"
 async def upload_file(request: Request, deps: Deps, caller: Caller) -> Response:
     """Takes a file. 201 for a new one, 200 for a replay of its Idempotency-Key."""
     Query(request, ())
-    file, replayed = await take_upload(request, deps, caller.project_id)
-    headers = {"Location": f"/v1/files/{file.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
-    return json_response(render_file(file), 200 if replayed else 201, headers)
+    made = await take_upload(request, deps, caller)
+    return created_response(made, render_file(made.thing), f"/v1/files/{made.thing.id}")
 
 
 @router.get("/files", responses=answers({200: "FileList"}), openapi_extra=query(*LIST_QUERY))

@@ -9,13 +9,12 @@ from turnkeeper.api.answers import require_id
 from turnkeeper.api.auth import Caller
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import Deps
+from turnkeeper.api.keyed import fingerprint_of, idempotency_key
 from turnkeeper.api.openapi import answers, body, query
 from turnkeeper.api.post_intake import parse_alone, parse_retry
 from turnkeeper.api.posting import (
     answer_post,
     check_schema,
-    fingerprint_of,
-    idempotency_key,
     new_turn,
     wants_stream,
     with_files,
@@ -43,7 +42,11 @@ async def post_lone_turn(request: Request, deps: Deps, caller: Caller) -> Respon
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id="")
     return await answer_post(
-        deps, caller, lambda: with_files(deps.store.accept_alone(session, new), parsed), stream=stream
+        deps,
+        caller,
+        lambda: with_files(deps.store.accept_alone(session, new), parsed),
+        key=new.idempotency_key,
+        stream=stream,
     )
 
 
@@ -62,4 +65,4 @@ async def retry_turn(turn_id: str, request: Request, deps: Deps, caller: Caller)
     metadata_json, budget = parse_retry(received, deps.settings)
     print_ = None if key is None else fingerprint_of(request, received)
     new = NewRetry(turn_id, metadata_json, budget, key, print_, caller.id)
-    return await answer_post(deps, caller, lambda: deps.store.retry_turn(new), stream=stream)
+    return await answer_post(deps, caller, lambda: deps.store.retry_turn(new), key=key, stream=stream)

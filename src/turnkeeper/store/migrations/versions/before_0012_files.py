@@ -6,8 +6,8 @@ Before: the code of this version needs it. Written out and not taken from `store
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "0012"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 
@@ -41,12 +41,9 @@ def _create_files() -> None:
         sa.Column("media_type", sa.Text(), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("sha256", sa.Text(), nullable=False),
-        sa.Column("idempotency_key", sa.Text(), nullable=True),
-        sa.Column("fingerprint", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_files")),
-        sa.UniqueConstraint("project_id", "idempotency_key", name=op.f("uq_files_project_id_idempotency_key")),
     )
     op.create_index("ix_files_project_id_id", "files", ["project_id", "id"])
     op.create_index("ix_files_sha256", "files", ["sha256"])
