@@ -19,7 +19,7 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos chaos-guardian chaos-processes bench soak fuzz claim venv requirements clean
+.PHONY: help demo serve test check clients chaos chaos-guardian chaos-processes bench soak fuzz claim venv requirements clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ soak: $(DEV) ## watch the Guardian's memory over many steps (ARGS="--steps 10000
 
 fuzz: $(DEV) ## send hostile traffic to the Guardian's doors (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python tests/conformance/fuzz_doors.py $(ARGS)
+
+clients: ## Claude Code, Codex and opencode for the tests that run them (needs npm, 1.1 GB)
+	@mkdir -p .clients && cp tests/clients/package.json .clients/
+	@cd .clients && npm install --no-audit --no-fund --no-package-lock --loglevel=error
 
 claim: $(DEV) ## run the conformance tests and write docs/reference/conformance.md from their results
 	@$(BIN)/python -m tests.conformance.write_claim $(ARGS)

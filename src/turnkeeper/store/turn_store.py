@@ -47,6 +47,7 @@ from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
 from turnkeeper.turns.access import NewKey
 from turnkeeper.turns.budgets import Shortfall
+from turnkeeper.turns.containment import all_of
 from turnkeeper.turns.model import (
     PROJECT_ID,
     Agent,
@@ -280,7 +281,9 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         return await self._write(lambda tx: claiming.claim(tx, owner, slot=slot))
 
     async def expire_starts(self, limit: int) -> int:
-        return await self._write(lambda tx: turns.expire_starts(tx, limit))
+        now = self._clock.now()
+        late = await self._read(lambda conn: turns.late_starts(conn, now, limit))
+        return sum(await all_of(self._write(_late_start(turn_id, session_id)) for turn_id, session_id in late))
 
     async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
         return await self._read(lambda conn: leases.held_by_others(conn, owner))
@@ -418,6 +421,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         for topic in topics:
             self._wakeups.notify(topic)
         self._observe(written)
+
+
+def _late_start(turn_id: str, session_id: str) -> Callable[[Tx], bool]:
+    return lambda tx: turns.expire_start(tx, turn_id, session_id)
 
 
 class _SerialIds:

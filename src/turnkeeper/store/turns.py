@@ -5,9 +5,9 @@ accepted, and the lowest waiting one moves to the front when the front is free.
 """
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import RowMapping, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, select, update
 
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
@@ -140,17 +140,23 @@ def replay(tx: Tx, new: NewTurn, project_id: str) -> Accepted | None:
     return Accepted(turn, replayed=True, events_after=turn.first_sequence - 1)
 
 
-def expire_starts(tx: Tx, limit: int) -> int:
-    """Row 3, for waiting turns that nobody holds; how many there were."""
-    late = (IS_QUEUED, turns.c.start_by.is_not(None), turns.c.start_by <= tx.now, turns.c.owner.is_(None))
-    query = select(turns.c.id, turns.c.session_id).where(*late).order_by(turns.c.session_id).limit(limit)
-    expired = 0
-    for turn_id, session_id in tx.conn.execute(query).all():
-        lock_session(tx, session_id)
-        if tx.conn.execute(select(turns.c.id).where(turns.c.id == turn_id, *late)).one_or_none() is not None:
-            expire_waiting(tx, load_turn(tx.conn, turn_id, tx.now))
-            expired += 1
-    return expired
+def late_starts(conn: Connection, now: datetime, limit: int) -> list[tuple[str, str]]:
+    """Waiting turns that nobody holds and that did not start in time, each with its session."""
+    query = select(turns.c.id, turns.c.session_id).where(*_is_late(now)).order_by(turns.c.session_id).limit(limit)
+    return [(turn_id, session_id) for turn_id, session_id in conn.execute(query).all()]
+
+
+def expire_start(tx: Tx, turn_id: str, session_id: str) -> bool:
+    """Row 3, for one turn if it is still late; whether it was."""
+    lock_session(tx, session_id)
+    if tx.conn.execute(select(turns.c.id).where(turns.c.id == turn_id, *_is_late(tx.now))).one_or_none() is None:
+        return False
+    expire_waiting(tx, load_turn(tx.conn, turn_id, tx.now))
+    return True
+
+
+def _is_late(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return IS_QUEUED, turns.c.start_by.is_not(None), turns.c.start_by <= now, turns.c.owner.is_(None)
 
 
 def _check_key(tx: Tx, api_key_id: str | None, *, at_front: bool) -> None:

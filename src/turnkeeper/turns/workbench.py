@@ -6,7 +6,7 @@ from pathlib import Path
 
 from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
-from turnkeeper.sandbox.protocol import OutputMode, ToolSpec
+from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolSpec
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.box_ports import Boxes, Gateway
 from turnkeeper.turns.contents import ContentStore
@@ -63,14 +63,19 @@ class WorkerSettings:
     outbox_max_delay_ms: int = 30_000
 
 
+def chat_completions(model: ModelChoice) -> ModelWire:
+    """Every model is spoken to in Chat Completions."""
+    return "chat_completions"
+
+
 @dataclass(frozen=True, slots=True)
 class Workbench:
     """The parts of a worker. `owner` names it in leases and is never used by two processes.
 
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
-    a model in mode `native` is given no tools. `liveness` tells of other workers' ends sooner than
-    their leases. `questions` are those of our own Guardian, whose answers turns wait for.
-    `measures` hears how long things took.
+    a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
+    `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
+    answers turns wait for. `measures` hears how long things took.
     """
 
     owner: str
@@ -92,3 +97,4 @@ class Workbench:
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
+    wire_of: Callable[[ModelChoice], ModelWire] = chat_completions

@@ -16,6 +16,7 @@ from turnkeeper.clock import epoch_ms
 from turnkeeper.turns import endings
 from turnkeeper.turns.approval_desk import ApprovalDesk
 from turnkeeper.turns.attempts import is_tried_again, retry_delay_ms, retrying
+from turnkeeper.turns.containment import contained
 from turnkeeper.turns.continuation import ask_to_continue
 from turnkeeper.turns.execution import Execution, Finish
 from turnkeeper.turns.front import Front
@@ -89,13 +90,13 @@ class Worker:
 
     async def run(self) -> None:
         """Works until `drain` is called or it is canceled; either way no turn of it has a box afterwards."""
-        await self._contained("take_over", self._take_over())
+        await contained("take_over", self._take_over())
         chores = [asyncio.create_task(self._repeat(chore)) for chore in self._chores]
         try:
             await self._claims()
             await self._finished()
-            await self._contained("end_sessions", self._outbox.end_sessions())
-            await self._contained("deliver", self._outbox.deliver())
+            await contained("end_sessions", self._outbox.end_sessions())
+            await contained("deliver", self._outbox.deliver())
         finally:
             for task in (*chores, *self._turns, *self._unpaid):
                 await stop_task(task)
@@ -109,7 +110,7 @@ class Worker:
         while not self._draining.is_set():
             self._stirred.clear()
             async with news_of(self._bench.wakeups, QUEUE_TOPIC, timeout_ms=self._bench.settings.poll_ms) as news:
-                if not await self._contained("claim", self._claim_one()):
+                if not await contained("claim", self._claim_one()):
                     stirred = asyncio.create_task(self._stirred.wait())
                     await asyncio.wait({news, stirred}, return_when=asyncio.FIRST_COMPLETED)
                     await stop_task(stirred)
@@ -204,9 +205,9 @@ class Worker:
     async def _live(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
         """Whether the turn was brought to where it needs this worker no more."""
         try:
-            if await self._contained("turn", self._work(claim, lease, paid=paid), claim.turn.id):
+            if await contained("turn", self._work(claim, lease, paid=paid), claim.turn.id):
                 return True
-            return bool(await self._contained("fault", self._end_as_fault(claim, lease), claim.turn.id))
+            return bool(await contained("fault", self._end_as_fault(claim, lease), claim.turn.id))
         except StaleFence as error:
             _log.warning("turn_lost", turn_id=claim.turn.id, error=str(error))
             return True
@@ -296,7 +297,7 @@ class Worker:
     async def _repeat(self, chore: "_Chore") -> None:
         while True:
             chore.due.clear()
-            await self._contained(chore.name, chore.work())
+            await contained(chore.name, chore.work())
             due = asyncio.create_task(chore.due.wait())
             pause = asyncio.create_task(self._bench.waiter.sleep(chore.pause_ms))
             try:
@@ -304,13 +305,3 @@ class Worker:
             finally:
                 await stop_task(due)
                 await stop_task(pause)
-
-    async def _contained(self, what: str, work: Coroutine[Any, Any, T], subject: str | None = None) -> T | None:
-        """The result of a piece of work, or None where it failed: logged here and nowhere else."""
-        try:
-            return await work
-        except StaleFence:
-            raise
-        except Exception:  # noqa: BLE001 - the worker's turn: recorded, and ended as internal_error
-            _log.exception("worker_fault", what=what, subject=subject)
-            return None

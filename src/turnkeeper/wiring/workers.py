@@ -27,7 +27,7 @@ from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
 from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
 from turnkeeper.wiring.metrics import Metrics
-from turnkeeper.wiring.models import OutputModes, WorkerGateway, gateway_limits, provider_sources
+from turnkeeper.wiring.models import ModelWires, OutputModes, WorkerGateway, gateway_limits, provider_sources
 
 if TYPE_CHECKING:
     from turnkeeper.store.dialects.postgres_news import PostgresNews
@@ -70,6 +70,7 @@ async def open_worker(
         workspaces=base.folder.workspaces,
         tools=TOOLS,
         output_mode_of=OutputModes(settings.providers),
+        wire_of=ModelWires(settings.providers),
         settings=_worker_settings(settings),
         questions=side.questions,
         measures=metrics,
