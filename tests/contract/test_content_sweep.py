@@ -1,6 +1,7 @@
 """The sweep of bytes: what nothing names goes when it is old, and nothing else does."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.contract.content_rig import LATER, held, pieces
@@ -14,8 +15,8 @@ from turnkeeper.turns.files import File
 
 async def uploaded(rig: Rig, data: bytes) -> File:
     content = await rig.store.contents().put(pieces(data), max_bytes=100)
-    changed = {"sha256": content.sha256, "size_bytes": content.size_bytes}
-    return (await rig.store.files().add_file(type(FILE)("prj_1", "a", "turn_input", "text/plain", **changed))).thing
+    new = replace(FILE, sha256=content.sha256, size_bytes=content.size_bytes)
+    return (await rig.store.files().add_file(new)).thing
 
 
 def test_bytes_go_when_nothing_names_them_and_they_are_old(store_url: str) -> None:
