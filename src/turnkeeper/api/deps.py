@@ -24,6 +24,7 @@ from turnkeeper.turns.budget_ports import BudgetStore
 from turnkeeper.turns.contents import ContentStore
 from turnkeeper.turns.creations import Creations
 from turnkeeper.turns.files import FileStore
+from turnkeeper.turns.model import USUAL_BOX_SIZE, BoxSize
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
@@ -64,6 +65,7 @@ class ApiSettings:
     poll_ms: int = 1_000
     webhooks_allow_http: bool = False
     webhook_networks: tuple[Network, ...] = ()
+    largest_box: BoxSize = USUAL_BOX_SIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
+from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.budget_intake import parse_limits
@@ -35,7 +36,7 @@ DEFAULT_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
-_AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata"})
+_AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata", "sandbox"})
 _TURN_NAMES = frozenset(
     {
         "input",
@@ -80,9 +81,18 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     permissions = parse_permissions(fields)
     limits = _limits(fields.object("limits"))
     metadata_json = parse_metadata(fields, body, deps.settings)
+    sandbox = parse_sandbox(fields.object("sandbox"), deps.settings.largest_box)
     fields.finish()
     return NewAgent(
-        name, model, instructions, tools, limits, metadata_json, permissions=permissions, client_tools=client_tools
+        name,
+        model,
+        instructions,
+        tools,
+        limits,
+        metadata_json,
+        permissions=permissions,
+        client_tools=client_tools,
+        sandbox=sandbox,
     )
 
 

@@ -15,9 +15,13 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
-    "sandbox": (),
     "guardian": (),
     "budget": (),
+}
+SANDBOX_FIELDS: Final[UnbuiltFields] = {
+    "kind": (),
+    "image": (),
+    "network": (),
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {

@@ -16,10 +16,12 @@ from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, A
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
     PROJECT_ID,
+    USUAL_BOX_SIZE,
     Agent,
     AgentLimits,
     ApiKey,
     BlockedBy,
+    BoxSize,
     Budget,
     CallGrant,
     CallRecord,
@@ -160,6 +162,7 @@ class NewAgent:
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
     project_id: str = PROJECT_ID
+    sandbox: BoxSize = USUAL_BOX_SIZE
 
 
 @dataclass(frozen=True, slots=True)
