@@ -63,6 +63,8 @@ def test_health_readiness_schemas_and_openapi_need_no_key(tmp_path: Path) -> Non
         assert await api.seen("/healthz") == {"status": "ok"}
         assert await api.seen("/readyz") == {
             "ready": True,
+            "stopping": False,
+            "draining": False,
             "checks": {"store": True},
             "counters": {"dead_letters": 0},
         }
