@@ -17,13 +17,14 @@ from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
 from turnkeeper.turns.snapshots import SnapshotReads
-from turnkeeper.turns.wakeups import Watch
+from turnkeeper.turns.wakeups import LocalWakeups, Watch
 
 
 class ApiStore(TurnReads, SnapshotReads, TurnCommands, TurnPosts, ApprovalStore, Protocol):
@@ -90,6 +91,7 @@ class ApiDeps:
     event_reads: EventReads = field(default_factory=EventReads)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     questions: GuardianQuestions | None = None
+    texts: OpenTexts = field(default_factory=lambda: OpenTexts(LocalWakeups()))
 
 
 async def deps_of(request: Request) -> ApiDeps:

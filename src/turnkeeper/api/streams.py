@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.sse import FIRST_LINE, ClosingReason, FrameBuffer, closing_frame, event_frame, ready_frame
+from turnkeeper.api.stream_texts import StreamedTexts, TextScope
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event
 from turnkeeper.turns.model import ApiKey
@@ -36,6 +37,7 @@ class StreamPlan:
     """What to send: the events of a session after a sequence, narrowed to a turn and to types.
 
     `to_turn_end` ends the stream with the turn; `closed` says that the session already was when the stream began.
+    `texts` are those it shows while they are written, where `deltas` is `live`.
     """
 
     session_id: str
@@ -47,6 +49,7 @@ class StreamPlan:
     to_turn_end: bool
     closed: bool
     deltas: str
+    texts: TextScope | None = None
 
 
 class EventStreamResponse(Response):
@@ -75,6 +78,7 @@ class EventStreamResponse(Response):
         self._place = place
         self._buffer = FrameBuffer()
         self._position = plan.after
+        self._texts = self._streamed(plan.texts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends until the stream ends, the reader is gone or too slow, or the server stops."""
@@ -89,6 +93,12 @@ class EventStreamResponse(Response):
                     await asyncio.wait(
                         {writing, gone}, timeout=CLOSE_GRACE_MS / 1000, return_when=asyncio.FIRST_COMPLETED
                     )
+
+    def _streamed(self, scope: TextScope | None) -> StreamedTexts | None:
+        deps = self._deps
+        if scope is None:
+            return None
+        return StreamedTexts(scope, deps.texts, self._buffer, lambda: self._position, clock=deps.clock, ids=deps.ids)
 
     def _admitted(self) -> AbstractContextManager[object]:
         if self._place is not None:
@@ -109,6 +119,8 @@ class EventStreamResponse(Response):
             following = tasks.start(self._follow())
             stopping = tasks.start(self._deps.streams.draining.wait())
             shut = tasks.start(self._until_shut())
+            if self._texts is not None:
+                tasks.start(self._texts.follow(self._deps.news))
             await asyncio.wait(
                 {following, stopping, shut},
                 timeout=self._deps.settings.sse_max_age_ms / 1000,
@@ -145,6 +157,8 @@ class EventStreamResponse(Response):
         return self._deps.settings.poll_ms * max(1, self._deps.streams.open_count // STREAMS_PER_POLL)
 
     async def _pass_on(self, event: Event) -> bool:
+        if self._texts is not None:
+            self._texts.passed(event)
         wanted = not self._plan.types or event.type in self._plan.types
         if wanted and not await self._put(event_frame(event)):
             return False

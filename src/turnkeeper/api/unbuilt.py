@@ -16,8 +16,11 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "skills": ([],),
     "subagents": ([],),
     "sandbox": (),
-    "guardian": (),
     "budget": (),
+}
+GUARDIAN_FIELDS: Final[UnbuiltFields] = {
+    "policy": (),
+    "on_decision_failure": (),
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {

@@ -10,12 +10,14 @@ from typing import Final, cast
 import httpx2
 from openai import AsyncOpenAI
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
+
+from turnkeeper.harness.speech import Speech
 
 BUDGET_STATUS: Final = 402
 MAX_ERROR_CHARACTERS: Final = 500
@@ -63,7 +65,9 @@ def socket_transport(gateway_socket: str) -> httpx2.AsyncBaseTransport:
 class TurnModel(OpenAIChatModel):
     """The turn's model. `said` is the text of the latest answer that had any."""
 
-    def __init__(self, name: str, transport: httpx2.AsyncBaseTransport, *, max_calls: int) -> None:
+    def __init__(
+        self, name: str, transport: httpx2.AsyncBaseTransport, *, max_calls: int, speech: Speech | None = None
+    ) -> None:
         client = AsyncOpenAI(
             base_url=_GATEWAY_URL,
             api_key=_NO_KEY,
@@ -75,6 +79,7 @@ class TurnModel(OpenAIChatModel):
         self.said = ""
         self.usage = SpentUsage()
         self._max_calls = max_calls
+        self._speech = speech
 
     async def close(self) -> None:
         """Closes the connection to the gateway."""
@@ -99,8 +104,20 @@ class TurnModel(OpenAIChatModel):
             # An answer without choices is an IndexError in the client.
             raise ModelFailed(f"bad_answer: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
         self._note(response)
+        await self._tell(response)
         # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
         return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
+
+    async def _tell(self, response: ModelResponse) -> None:
+        if self._speech is None:
+            return
+        self._speech.begin()
+        for part in response.parts:
+            if isinstance(part, ThinkingPart):
+                await self._speech.say("reasoning", part.content)
+            if isinstance(part, TextPart):
+                await self._speech.say("message", part.content)
+        await self._speech.end()
 
     def _note(self, response: ModelResponse) -> None:
         self.usage.model_calls += 1

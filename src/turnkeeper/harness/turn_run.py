@@ -18,6 +18,7 @@ from pydantic_ai.usage import UsageLimits
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
 from turnkeeper.harness.history import messages_of, pending_call
 from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel, socket_transport
+from turnkeeper.harness.speech import Speech
 from turnkeeper.harness.submit import ASK_ONCE, ResultForm, Submissions, words_for
 from turnkeeper.harness.tools import ProposedTool, ProposedTools, worker_tool
 from turnkeeper.sandbox.protocol import Done, HarnessProtocolError, Report, ResponseDenied, Start, render_frame
@@ -59,7 +60,12 @@ class TurnRun:
         self._start = start
         self._link = link
         self._started_ns = time.monotonic_ns()
-        self._model = TurnModel(start.model, socket_transport(start.gateway_socket), max_calls=start.max_model_calls)
+        self._model = TurnModel(
+            start.model,
+            socket_transport(start.gateway_socket),
+            max_calls=start.max_model_calls,
+            speech=Speech(link, wanted=start.stream),
+        )
         self._messages: list[ModelMessage] = []
         self._agent: TurnAgent | None = None
         self._submissions: Submissions | None = None

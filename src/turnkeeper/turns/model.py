@@ -113,7 +113,10 @@ class ClientTool:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent version. Versions never change."""
+    """An agent version. Versions never change.
+
+    `stream_before_decision` lets its text be followed while it is written, before the Guardian has decided on it.
+    """
 
     id: str
     version: int
@@ -126,6 +129,7 @@ class Agent:
     created_at: datetime
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    stream_before_decision: bool = False
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
 

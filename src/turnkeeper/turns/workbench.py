@@ -11,6 +11,7 @@ from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.box_ports import Boxes, Gateway
 from turnkeeper.turns.governor import Governor
 from turnkeeper.turns.model import ModelChoice
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import TurnStore, Wakeups
 from turnkeeper.turns.schema_check import SchemaChecker
@@ -59,7 +60,8 @@ class Workbench:
 
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
     a model in mode `native` is given no tools. `liveness` tells of other workers' ends sooner than
-    their leases. `questions` are those of our own Guardian, whose answers turns wait for.
+    their leases. `questions` are those of our own Guardian, whose answers turns wait for. `texts` is where what agents
+    write is shown while they write it.
     """
 
     owner: str
@@ -78,3 +80,4 @@ class Workbench:
     settings: WorkerSettings
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
+    texts: OpenTexts | None = None

@@ -126,4 +126,5 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             webhook_networks=parse_networks(base.settings.webhooks.networks),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
+        texts=base.texts,
     )

@@ -57,7 +57,7 @@ async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGener
         side = await open_guardian_side(stack, base)
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
-        worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder))
+        worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder), shows=False)
         await stack.enter_async_context(delivering(base, store, worker.owner))
         await stack.enter_async_context(retaining(base, store))
         yield worker
