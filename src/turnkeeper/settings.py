@@ -226,8 +226,16 @@ class WorkerSettings(Branch):
 
 
 class BoxLimitSettings(Branch):
-    """What a box may use: memory, CPU time, open files and file size per process, processes per box."""
+    """What a box may use: some of it the whole box, some each process.
 
+    Where the machine lends no control groups, what the whole box may use is held by weaker means, which `turnkeeper
+    doctor` names.
+    """
+
+    box_memory_bytes: Count = Field(
+        default=Gibibyte, description="Memory that the whole box may really use, its `/tmp` included."
+    )
+    cpu_millis: Count = Field(default=1_000, description="Processors of the whole box, in thousandths of one.")
     memory_bytes: Count = Field(default=Gibibyte, description="Address space of one process.")
     cpu_seconds: Count = Field(default=600, description="CPU time of one process.")
     processes: Count = Field(default=128, description="Processes and threads.")
@@ -239,9 +247,22 @@ class BoxLimitSettings(Branch):
 class ToolBoxLimitSettings(BoxLimitSettings):
     """The same for the box that tools run in. Runtimes such as Node reserve address space that they never use."""
 
+    box_memory_bytes: Count = Field(
+        default=2 * Gibibyte, description="Memory that the whole box may really use, its `/tmp` included."
+    )
     memory_bytes: Count = Field(default=4 * Gibibyte, description="Address space of one process.")
     processes: Count = Field(default=256, description="Processes and threads.")
     open_files: Count = Field(default=1024, description="Open files of one process.")
+    disk_bytes: Count = Field(default=2 * Gibibyte, description="Space that the workspace may take on the disk.")
+    disk_files: Count = Field(default=200_000, description="Files and folders that the workspace may have.")
+
+
+class LargestBoxSettings(Branch):
+    """The most that an agent's `sandbox` may ask for; beyond it 422."""
+
+    cpu_millis: Count = Field(default=2_000, description="Processors, in thousandths of one.")
+    memory_mib: Count = Field(default=4_096, description="Memory of the whole box, in MiB.")
+    disk_mib: Count = Field(default=8_192, description="Space of the workspace, in MiB.")
 
 
 class SandboxSettings(Branch):
@@ -253,6 +274,11 @@ class SandboxSettings(Branch):
     warm: CountOrNone = Field(default=2, description="Boxes kept started for the next turns. Each is used once.")
     loop_limits: BoxLimitSettings = BoxLimitSettings()
     tool_limits: ToolBoxLimitSettings = ToolBoxLimitSettings()
+    largest: LargestBoxSettings = LargestBoxSettings()
+    cgroups: Literal["auto", "require", "off"] = Field(
+        default="auto",
+        description="Control groups for boxes: where the machine lends them, always (else no box starts), or never.",
+    )
 
 
 class LimitSettings(Branch):

@@ -10,10 +10,22 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event
 from tests.contract.store_rig import ANSWER, BY_APP, CALL, Rig, a_note, a_step, open_store
 
-from turnkeeper.turns.model import Budget, StepAnswer
-from turnkeeper.turns.ports import PageRequest
+from turnkeeper.turns.model import PROJECT_ID, Budget, Reach, StepAnswer
+from turnkeeper.turns.ports import PageRequest, SessionFilter, TurnFilter
 
-GROWING = ("turns", "events", "steps", "model_calls", "sessions", "idempotency_keys", "submissions")
+GROWING = (
+    "turns",
+    "events",
+    "steps",
+    "model_calls",
+    "sessions",
+    "idempotency_keys",
+    "submissions",
+    "metadata_terms",
+    "terms_0",
+    "terms_1",
+)
+METADATA_REACH = Reach(PROJECT_ID)
 Statement = tuple[str, Any]
 
 
@@ -65,6 +77,10 @@ async def what_an_app_reads(rig: Rig) -> None:
         await store.turns(PageRequest(after=after))
         await store.turns(PageRequest(after=after), session_id=session_id)
         await store.sessions(PageRequest(after=after))
+        await store.turns(
+            PageRequest(after=after), wanted=TurnFilter(METADATA_REACH, metadata=(("k", "v"), ("l", "w")))
+        )
+        await store.sessions(PageRequest(after=after), wanted=SessionFilter(METADATA_REACH, metadata=(("k", "v"),)))
     await store.events(session_id, after=0, limit=10)
     await store.events(session_id, after=0, limit=10, types=["turn.queued"], turn_id=turn.id)
     await store.history(session_id, without="trn_0", limit=10)

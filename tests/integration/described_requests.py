@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote, urlencode
 
 from fastapi import FastAPI
@@ -204,7 +204,16 @@ def _chosen(described: Described, parameters: dict[str, Json]) -> SearchStrategy
     """Any of the values, apart from those that only the server could have made."""
     values = {name: described.of(_spoken(schema)) for name, schema in parameters.items() if name != "stream_token"}
     chosen = st.fixed_dictionaries({}, optional=values)
-    return chosen.map(lambda found: _unhurried({name: str(value) for name, value in found.items()}))
+    return chosen.map(lambda found: _unhurried(dict(_flat(found))))
+
+
+def _flat(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Objects as the query has them: a value per member, its name in brackets."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}[{member}]", str(text)) for member, text in cast("Json", value).items())
+        else:
+            yield name, str(value)
 
 
 def _spoken(schema: Json) -> Json:

@@ -168,15 +168,6 @@ def test_every_field_that_is_not_built_is_named(tmp_path: Path) -> None:
     serve(tmp_path, work)
 
 
-def test_a_filter_that_is_not_built_is_named(tmp_path: Path) -> None:
-    async def work(api: Api) -> None:
-        for path in ("/v1/sessions", "/v1/turns"):
-            problem = await api.refused("GET", path, params={"metadata[customer]": "x"})
-            assert (problem["code"], problem["param"]) == ("not_supported_yet", "metadata[customer]")
-
-    serve(tmp_path, work)
-
-
 def test_a_key_for_agents_and_sessions_is_refused_rather_than_ignored(tmp_path: Path) -> None:
     async def work(api: Api) -> None:
         problem = await api.refused("POST", "/v1/agents", json=AGENT, headers={"Idempotency-Key": "k"})

@@ -37,7 +37,7 @@ def component(document: Json, name: str) -> Validator:
     return Validator({**document, "$ref": f"#/components/schemas/{name}"}, {})
 
 
-BODILESS = ("/test", "/archive", "/webhook_deliveries/{delivery_id}/retry")
+BODILESS = ("/test", "/archive", "/requeue", "/webhook_deliveries/{delivery_id}/retry")
 """Requests that say everything with their path."""
 
 

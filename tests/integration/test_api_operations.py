@@ -35,11 +35,51 @@ def test_figures_are_in_the_text_format_of_prometheus(tmp_path: Path) -> None:
     serve(tmp_path, work)
 
 
+def test_an_operator_puts_a_turn_back_fails_and_cancels_it(tmp_path: Path) -> None:
+    async def work(api: Api) -> None:
+        session_id = await api.session()
+        await api.turn(session_id)
+        claim = await api.started()
+        path = f"/v1/admin/turns/{claim.turn.id}"
+        refused = await api.refused("POST", f"{path}/requeue")
+        assert (refused["status"], refused["code"], refused["max_attempts"]) == (409, "attempts_used", 1)
+        failed = await api.made(f"{path}/fail", {"reason": "stuck"})
+        assert (failed["status"], failed["stop_reason"], failed["error"]["code"]) == (
+            "failed",
+            "internal_error",
+            "operator",
+        )
+        assert (await api.refused("POST", f"{path}/fail"))["code"] == "turn_ended"
+        waiting = await api.turn(session_id)
+        assert (await api.made(f"/v1/admin/turns/{waiting['id']}/requeue"))["status"] == "queued"
+        canceled = await api.made(f"/v1/admin/turns/{waiting['id']}/cancel", {"reason": "upgrade"})
+        assert (canceled["status"], canceled["stop_reason"]) == ("canceled", "operator")
+
+    serve(tmp_path, work)
+
+
+def test_a_drained_platform_refuses_turns_says_so_and_takes_them_again(tmp_path: Path) -> None:
+    async def work(api: Api) -> None:
+        session_id = await api.session()
+        posted = await api.made(f"/v1/sessions/{session_id}/turns", {"input": "hi"}, Idempotency_Key="k")
+        drain = await api.made("/v1/admin/drain", {"reason": "upgrade"})
+        assert (drain["draining"], drain["drained"], drain["reason"]) == (True, True, "upgrade")
+        assert drain["turns"]["queued"] == 1
+        answer = await api.client.post(f"/v1/sessions/{session_id}/turns", json={"input": "hi"})
+        assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (503, "draining", "10")
+        again = await api.made(f"/v1/sessions/{session_id}/turns", {"input": "hi"}, Idempotency_Key="k")
+        assert again["id"] == posted["id"]
+        assert (await api.client.delete("/v1/admin/drain")).json()["draining"] is False
+        await api.turn(session_id)
+
+    serve(tmp_path, work)
+
+
 def test_neither_is_shown_to_a_key_without_the_scope_admin(tmp_path: Path) -> None:
     async def work(api: Api) -> None:
         made = await api.made("/v1/api_keys", {"name": "app", "scopes": ["turns:read"]})
         headers = {"Authorization": f"Bearer {made['secret']}"}
-        for path in ("/v1/admin/queue", "/metrics"):
+        for path in ("/v1/admin/queue", "/metrics", "/v1/admin/drain"):
             assert (await api.refused("GET", path, headers=headers))["code"] == "scope_missing"
 
     serve(tmp_path, work)

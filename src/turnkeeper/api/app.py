@@ -15,6 +15,7 @@ from turnkeeper.api.edge import RequestEdge
 from turnkeeper.api.openapi import openapi_document
 from turnkeeper.api.problems import RequestRefused, not_found, problem_response
 from turnkeeper.api.routes import (
+    admin,
     agents,
     api_keys,
     approvals,
@@ -39,7 +40,20 @@ def build_api(deps: ApiDeps) -> FastAPI:
         title="Turnkeeper", docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False
     )
     app.state.deps = deps
-    built = (agents, sessions, turns, approvals, events, webhooks, api_keys, snapshots, turn_posts, budgets, operations)
+    built = (
+        agents,
+        sessions,
+        turns,
+        approvals,
+        events,
+        webhooks,
+        api_keys,
+        snapshots,
+        turn_posts,
+        budgets,
+        operations,
+        admin,
+    )
     routers = tuple(module.router for module in built)
     require_scopes(routers)
     for router in (health.router, *routers, fallback_router(routers)):

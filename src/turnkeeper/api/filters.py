@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final, cast
 
+import orjson
+
 from turnkeeper.api.pages import Query
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.turns.model import Reach, StopReason, TurnStatus
@@ -17,7 +19,7 @@ TURN_FILTERS: Final = ("status", "stop_reason", "created_after", "created_before
 def session_filter(values: Query, reach: Reach) -> SessionFilter:
     """The sessions that are wanted, of those within reach. Raises `RequestRefused`."""
     status = _one_of(values, "status", SESSION_VIEWS)
-    return SessionFilter(reach, cast("SessionView | None", status), *_made(values))
+    return SessionFilter(reach, cast("SessionView | None", status), *_made(values), values.metadata())
 
 
 def turn_filter(values: Query, reach: Reach) -> TurnFilter:
@@ -28,12 +30,15 @@ def turn_filter(values: Query, reach: Reach) -> TurnFilter:
         None if status is None else TurnStatus(status),
         None if reason is None else StopReason(reason),
         *_made(values),
+        values.metadata(),
     )
 
 
 def given(values: Query, names: Collection[str]) -> Mapping[str, str | None]:
     """The filters as they were given, for the cursor that is bound to them."""
-    return {name: values.text(name) for name in names}
+    metadata = values.metadata()
+    bound = {"metadata": orjson.dumps(metadata).decode()} if metadata else {}
+    return {name: values.text(name) for name in names} | bound
 
 
 def _made(values: Query) -> tuple[datetime | None, datetime | None]:

@@ -64,6 +64,12 @@ _VALUES: Final[Mapping[str, Document]] = {
     ),
     "created_after": _value("created_after", {"type": "string", "format": "date-time"}, "Only what was made later."),
     "created_before": _value("created_before", {"type": "string", "format": "date-time"}, "Only what was made before."),
+    "metadata": _value(
+        "metadata",
+        {"type": "object", "additionalProperties": {"type": "string", "maxLength": 512}, "maxProperties": 4},
+        "Only with these top-level members of metadata, each as `metadata[name]=text`.",
+    )
+    | {"style": "deepObject", "explode": True},
     "scope_id": _value("scope_id", {"type": "string", "maxLength": 64}, "Only of this project, key, agent or session."),
     "group_by": _value(
         "group_by", {"enum": ["session", "agent", "api_key", "model", "day"], "default": "day"}, "What is summed by."

@@ -59,6 +59,20 @@ KEY_COMPONENTS: Final[Schema] = {
             "by_pool": {"type": "array"},
         }
     ),
+    "OperatorWord": closed_object(
+        (), {"reason": {"type": ["string", "null"], "maxLength": 500, "pattern": r"^[^\x00-\x1f\x7f]*$"}}
+    ),
+    "Drain": open_object(
+        {
+            "object": {"const": "drain"},
+            "draining": {"type": "boolean", "description": "No turn is accepted or begun."},
+            "since": nullable(_TIME),
+            "reason": {"type": ["string", "null"]},
+            "asked_by": nullable(open_object({"type": {"type": "string"}, "id": {"type": ["string", "null"]}})),
+            "drained": {"type": "boolean", "description": "And no worker holds a turn any more."},
+            "turns": open_object({name: whole_number(0) for name in ("queued", "starting", "running", "paused")}),
+        }
+    ),
     "NewApiKey": closed_object(("name", "scopes"), _MEMBERS),
     "ApiKeyChange": closed_object((), _MEMBERS),
     "RotateApiKey": closed_object((), {"overlap_hours": whole_number(0, MAX_OVERLAP_HOURS)}),

@@ -4,6 +4,7 @@ Answers for limits, order and cursors that cannot be made up or carried to anoth
 below a size whatever is in it.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar, cast
@@ -13,8 +14,8 @@ from fastapi import Request
 from starlette.responses import Response
 
 from turnkeeper.api.problems import RequestRefused
-from turnkeeper.api.unbuilt import is_metadata_filter
 from turnkeeper.events.cursors import parse_cursor, render_cursor
+from turnkeeper.turns.metadata import MAX_FILTER_CHARACTERS, MAX_FILTERS, MetadataFilter
 from turnkeeper.turns.ports import Page, PageRequest
 
 DEFAULT_LIMIT: Final = 20
@@ -23,16 +24,22 @@ MAX_EVENTS_LIMIT: Final = 1_000
 MAX_PAGE_BYTES: Final = 8 * 1_048_576
 BATCH: Final = 20
 
+_METADATA: Final = re.compile(r"metadata\[.*\]\Z", re.DOTALL)
+
 T = TypeVar("T")
 
 
 class Query:
-    """The query values of a request: each at most once, none that the endpoint does not know."""
+    """The query values of a request: each at most once, none that the endpoint does not know.
 
-    def __init__(self, request: Request, known: Collection[str], unbuilt: Collection[str] = ()) -> None:
+    `by_metadata` says that the endpoint takes `metadata[k]` for any `k`.
+    """
+
+    def __init__(self, request: Request, known: Collection[str], *, by_metadata: bool = False) -> None:
         self._values: dict[str, str] = {}
         for name, value in request.query_params.multi_items():
-            _check_name(name, known, unbuilt)
+            if not (by_metadata and _METADATA.match(name)):
+                _check_name(name, known)
             if name in self._values:
                 raise _invalid(name, "is given twice")
             self._values[name] = value
@@ -49,6 +56,16 @@ class Query:
         if not (value.isascii() and value.isdecimal() and len(value) <= 16 and low <= int(value) <= high):
             raise _invalid(name, f"is not a whole number from {low} to {high}")
         return int(value)
+
+    def metadata(self) -> MetadataFilter:
+        """The members of metadata that are asked for, by name."""
+        asked = {name: value for name, value in self._values.items() if _METADATA.match(name)}
+        if len(asked) > MAX_FILTERS:
+            raise _invalid("metadata", f"is asked about {len(asked)} members, more than {MAX_FILTERS}")
+        for name, value in asked.items():
+            if len(name) - len("metadata[]") > MAX_FILTER_CHARACTERS or len(value) > MAX_FILTER_CHARACTERS:
+                raise _invalid(name[:100], f"is longer than {MAX_FILTER_CHARACTERS} characters")
+        return tuple(sorted((name.removeprefix("metadata[")[:-1], value) for name, value in asked.items()))
 
     def choice(self, name: str, options: tuple[str, ...], default: str) -> str:
         """One of the options."""
@@ -120,10 +137,8 @@ def cursor_maker(filters: Mapping[str, str | None], secret: bytes) -> Callable[[
     return lambda position: render_cursor(position, filters, secret)
 
 
-def _check_name(name: str, known: Collection[str], unbuilt: Collection[str]) -> None:
+def _check_name(name: str, known: Collection[str]) -> None:
     shown = name[:100]
-    if name in unbuilt or is_metadata_filter(name):
-        raise RequestRefused("not_supported_yet", f"The query value {shown!r} is not supported yet.", param=shown)
     if name not in known:
         raise RequestRefused(
             "unknown_field",

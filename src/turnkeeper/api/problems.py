@@ -76,6 +76,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "session_closed": ProblemKind(409, "The session is closed", "Open another session with POST /v1/sessions."),
     "version_conflict": ProblemKind(409, "The agent has another version", "Read the agent and change that."),
     "agent_archived": ProblemKind(409, "The agent is archived", "Use another agent."),
+    "attempts_used": ProblemKind(
+        409, "The turn runs and has no other attempt", "Fail or cancel it, and post it again."
+    ),
     "turn_ended": ProblemKind(409, "The turn has ended", "Post another turn."),
     "idempotency_in_progress": ProblemKind(409, "The first request is still being accepted", "Try again in a second."),
     "approval_already_decided": ProblemKind(
@@ -119,7 +122,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "internal_error": ProblemKind(
         500, "Internal error", "Try again; if it stays, give the operator the request_id to find it in the log."
     ),
-    "draining": ProblemKind(503, "The server is stopping", "Try again in a moment."),
+    "draining": ProblemKind(503, "No turn is accepted", "Try again in a moment."),
     "overloaded": ProblemKind(503, "The server is overloaded", "Try again in a moment."),
     "guardian_unreachable": ProblemKind(503, "The Guardian's approvals do not answer", "Try again in a moment."),
     "database_unavailable": ProblemKind(503, "The database does not answer", "Try again in a moment."),

@@ -32,11 +32,6 @@ TURN_FIELDS: Final[UnbuiltFields] = {
     "priority": ("interactive",),
 }
 
-_METADATA_FILTER: Final = re.compile(r"metadata\[.{0,200}\]\Z", re.DOTALL)
-AGENT_QUERY: Final[tuple[str, ...]] = ()
-SESSION_QUERY: Final[tuple[str, ...]] = ()
-TURN_QUERY: Final[tuple[str, ...]] = ()
-
 ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("POST", "/v1/sessions/{}/fork"),
     ("POST", "/v1/sessions/{}/workspace_snapshots"),
@@ -47,7 +42,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("GET", "/v1/events"),
 )
 RESOURCES: Final = (
-    "admin",
     "artifacts",
     "connections",
     "files",
@@ -66,8 +60,3 @@ def is_unbuilt_endpoint(method: str, path: str) -> bool:
     if path.split("/")[2:3] and path.split("/")[2] in RESOURCES:
         return True
     return any(method == known and pattern.match(path) for known, pattern in _ENDPOINT_PATTERNS)
-
-
-def is_metadata_filter(name: str) -> bool:
-    """Whether a query value filters by metadata."""
-    return _METADATA_FILTER.match(name) is not None

@@ -102,7 +102,8 @@ def _boxes(configuration: Configuration) -> Iterator[Check]:
         except SandboxError as error:
             yield Check("sandbox", "fail", f"{error.message} {error.hint or ''}".strip())
             return
-    yield from (Check(f"sandbox {probe.name}", _state(probe.ok), probe.detail) for probe in probes)
+    for probe in probes:
+        yield Check(f"sandbox {probe.name}", "warn" if probe.ok and probe.weak else _state(probe.ok), probe.detail)
 
 
 def _models(configuration: Configuration) -> Iterator[Check]:

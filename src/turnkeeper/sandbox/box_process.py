@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from turnkeeper.errors import RemoteProtocolError
-from turnkeeper.sandbox.boxes import BoxLost, BoxNotGone, SandboxUnavailable
+from turnkeeper.sandbox.boxes import BoxLost, BoxNotGone, EndReason, SandboxUnavailable
 
 DIAGNOSTICS_BYTES: Final = 16 * 1024
 MAX_STDERR_BYTES: Final = 16 << 20
@@ -43,12 +43,22 @@ def _nothing_left() -> bool:
     return True
 
 
+def _none_counted() -> int:
+    return 0
+
+
+def _attach_to_nothing(_: int) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A command that makes a box. The descriptors in `fds` are inherited and then closed here.
 
     `info` is the reading end of bubblewrap's `--info-fd`. `kill_rest`, for boxes without a process namespace, kills
     what else belongs to the box and says whether that was nothing. `release` is called once, when all of it is gone.
+    A box waits before it runs anything until `block` is closed; by then `attach` has been told its first process.
+    `oom_kills` counts the processes that the kernel ended because the box's memory was used up.
     """
 
     argv: tuple[str, ...]
@@ -57,6 +67,9 @@ class Launch:
     directory: Path = Path("/")
     fds: tuple[int, ...] = ()
     info: IO[bytes] | None = None
+    block: int | None = None
+    attach: Callable[[int], None] = _attach_to_nothing
+    oom_kills: Callable[[], int] = _none_counted
     kill_rest: Callable[[], bool] = _nothing_left
     release: Callable[[], None] = _nothing
 
@@ -106,6 +119,7 @@ class BoxProcess:
         self._process = process
         self._outer = os.pidfd_open(process.pid)
         self._inner: int | None = None
+        self._block = launch.block
         self._exited: asyncio.Future[None] = loop.create_future()
         self._reader = asyncio.StreamReader(limit=max_line_bytes)
         self._writer: asyncio.StreamWriter | None = None
@@ -114,6 +128,8 @@ class BoxProcess:
         self._tell: list[Callable[[], None]] = []
         self._killing: asyncio.Task[None] | None = None
         self._signalled = False
+        self._told_oom_kills = 0
+        self._end_reason: EndReason | None = None
         loop.add_reader(self._outer, self._on_exit)
 
     @classmethod
@@ -180,9 +196,23 @@ class BoxProcess:
         except OSError as error:
             raise self._lost("the box's output broke") from error
 
-    def signal_kill(self) -> None:
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why we ended it, or why the kernel did as far as can be told; None for every other end, and for none."""
+        if self._end_reason is None and not self.is_alive and self._launch.oom_kills() > self._told_oom_kills:
+            self._end_reason = "oom"
+        return self._end_reason
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has ended processes of the box for that since this was last asked."""
+        kills = self._launch.oom_kills()
+        told, self._told_oom_kills = self._told_oom_kills, kills
+        return kills > told
+
+    def signal_kill(self, reason: EndReason | None = None) -> None:
         """SIGKILL to everything in the box; `kill` is still owed, to wait and to clean up."""
         self._signalled = True
+        self._end_reason = self._end_reason or reason
         for pidfd in (self._inner, self._outer):
             if pidfd is not None and pidfd >= 0:
                 with contextlib.suppress(ProcessLookupError):
@@ -215,6 +245,7 @@ class BoxProcess:
         if self._writer is not None and not self._writer.is_closing():
             # What is still to be written has no reader any more.
             self._writer.transport.abort()
+        self._unblock()
         # Those that were never connected, because starting was given up on in between, belong to nobody else.
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr, self._launch.info):
             if pipe is not None:
@@ -261,8 +292,15 @@ class BoxProcess:
             inner = os.pidfd_open(child)
             if _parent_of(child) == self._process.pid:
                 self._inner = inner
+                self._launch.attach(child)
             else:
                 os.close(inner)
+        self._unblock()
+
+    def _unblock(self) -> None:
+        if self._block is not None:
+            os.close(self._block)
+            self._block = None
 
     def _on_exit(self) -> None:
         asyncio.get_running_loop().remove_reader(self._outer)
@@ -288,6 +326,9 @@ def _start(launch: Launch) -> "subprocess.Popen[bytes]":
 def _refused(launch: Launch, error: OSError) -> SandboxUnavailable:
     if launch.info is not None:
         launch.info.close()
+    if launch.block is not None:
+        os.close(launch.block)
+    launch.kill_rest()
     launch.release()
     return SandboxUnavailable(f"{launch.executable} cannot be started: {error.strerror}")
 

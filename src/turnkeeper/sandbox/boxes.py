@@ -20,6 +20,9 @@ DEFAULT_MAX_OUTPUT_BYTES: Final = 32 * 1024
 MAX_OUTPUT_BYTES: Final = 128 * 1024
 
 ToolCallStatus: TypeAlias = Literal["ok", "error", "timeout"]
+EndReason: TypeAlias = Literal["oom", "quota"]
+"""Why we or the kernel ended a box: its memory was used up, or its workspace grew over its quota."""
+CgroupUse: TypeAlias = Literal["auto", "require", "off"]
 
 
 class SandboxError(TurnkeeperError):
@@ -58,19 +61,28 @@ class WorkspaceRefused(SandboxError):
 
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
-    """What one box may use. Memory, CPU time, open files and file size are per process, processes per box."""
+    """What one box may use.
+
+    `box_memory_bytes` (what is really used, `/tmp` included), `cpu_millis` (thousandths of one processor; `None` is
+    no limit), `processes`, `disk_bytes` and `disk_files` (of the workspace) are of the whole box; address space
+    (`memory_bytes`), CPU time, open files and file size are of each process.
+    """
 
     memory_bytes: int = 1 << 30
+    box_memory_bytes: int = 1 << 30
+    cpu_millis: int | None = 1000
     cpu_seconds: int = 600
     processes: int = 128
     open_files: int = 512
     file_bytes: int = 256 << 20
     tmp_bytes: int = 64 << 20
+    disk_bytes: int = 2 << 30
+    disk_files: int = 200_000
 
 
 LOOP_LIMITS: Final = BoxLimits()
 # Address space, not memory used: Node and the JVM reserve gigabytes they never touch.
-TOOL_LIMITS: Final = BoxLimits(memory_bytes=4 << 30, processes=256, open_files=1024)
+TOOL_LIMITS: Final = BoxLimits(memory_bytes=4 << 30, box_memory_bytes=2 << 30, processes=256, open_files=1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,7 @@ class DriverSettings:
     `state_dir` belongs to the driver alone (sockets and locks); several servers may share it. `loop_command` runs
     inside the loop box. `read_only` are further host paths a loop box may read, at their own paths. The user ids
     are used only when we run as root: each box gets one of its own, so that limits and files are its own as well.
+    `cgroups` says whether boxes get control groups: where the machine lends them, always, or never.
     """
 
     state_dir: Path
@@ -92,6 +105,7 @@ class DriverSettings:
     bwrap: Path | None = None
     first_uid: int = 60_720
     uids: int = 460
+    cgroups: CgroupUse = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +131,15 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """One line of `doctor`: what was tried, whether it works here, and what was seen or what to do."""
+    """One line of `doctor`: what was tried, whether it works here, and what was seen or what to do.
+
+    `weak`: it works, by a means that holds less than another machine's would.
+    """
 
     name: str
     ok: bool
     detail: str
+    weak: bool = False
 
 
 class LoopBox(Protocol):
@@ -162,6 +180,11 @@ class LoopBox(Protocol):
         ...
 
     @property
+    def end_reason(self) -> EndReason | None:
+        """Why we or the kernel ended a box that was lost, where that is known."""
+        ...
+
+    @property
     def diagnostics(self) -> str:
         """The last bytes of the box's stderr, for the log."""
         ...
@@ -188,12 +211,20 @@ class ToolBox(Protocol):
         ...
 
     @property
+    def end_reason(self) -> EndReason | None:
+        """Why we or the kernel ended a box that was lost, where that is known."""
+        ...
+
+    @property
     def diagnostics(self) -> str:
         """The last bytes of the box's stderr, for the log."""
         ...
 
     async def call(self, request: ToolCall) -> ToolOutcome:
-        """Run one tool; calls wait for each other. A call given up on takes the box with it. Raises `BoxLost`."""
+        """Run one tool; calls wait for each other. A call given up on takes the box with it. Raises `BoxLost`.
+
+        An outcome says so where the box's memory was used up meanwhile, or its workspace is full.
+        """
         ...
 
     async def kill(self) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,8 @@ from turnkeeper.sandbox.bwrap_args import (
     render_options,
     system_mounts,
 )
+from turnkeeper.sandbox.cgroups import Cgroup, Cgroups, GroupLimits, group_name
+from turnkeeper.sandbox.limits import find_cgroups, limit_probes, say_how_limits_hold
 from turnkeeper.sandbox.runtime_paths import SYSTEM_PROGRAMS, Runtime, find_program, loop_runtime, tool_runtime
 from turnkeeper.sandbox.seccomp import build_filter
 from turnkeeper.sandbox.state_dir import short_base
@@ -62,6 +64,7 @@ class Prepared:
     bpf: bytes
     loop: Runtime
     tools: Runtime
+    cgroups: Cgroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,10 @@ class BwrapLauncher:
         self._settings = settings
         self._uids = UidPool(settings.first_uid, settings.uids)
         self._prepared: Prepared | None = None
+        self._owner = ""
+        self._made = 0
 
-    def prepare(self) -> None:
+    def prepare(self, owner: str) -> tuple[Path, ...]:
         """Find the programs, build the filter, start one box of each kind for nothing. Raises `SandboxUnavailable`.
 
         Ends first what an earlier crash left of boxes that had not begun.
@@ -101,6 +106,9 @@ class BwrapLauncher:
         for runtime in (prepared.loop, prepared.tools):
             try_box(prepared, runtime, self._settings.first_uid)
         self._prepared = prepared
+        self._owner = owner
+        say_how_limits_hold(self._settings, prepared.cgroups)
+        return tuple(place.path for place in prepared.cgroups.places)
 
     def gateway_dir(self, socket_dir: Path) -> str:
         """Where the box sees its socket folder."""
@@ -117,7 +125,7 @@ class BwrapLauncher:
             (Bind(socket_dir, GATEWAY_DIR),),
             LOOP_ENVIRONMENT,
         )
-        return make_launch(prepared, request, uid, lambda: self._free(uid, release))
+        return self._launch(prepared, request, uid, release)
 
     def launch_tools(self, workspace: Path, release: Callable[[], None]) -> Launch:
         """The tool agent on its workspace, with no model socket."""
@@ -137,11 +145,23 @@ class BwrapLauncher:
         except OSError as error:
             self._uids.release(uid)
             raise SandboxUnavailable(f"the workspace cannot be attached: {error.strerror}") from error
-        return make_launch(prepared, request, uid, lambda: self._free(uid, release))
+        return self._launch(prepared, request, uid, release)
 
     def probe(self) -> list[ProbeResult]:
         """Each thing a box needs, by itself, and at the end a box."""
         return probe_machine(self._settings)
+
+    def _launch(self, prepared: Prepared, request: BoxRequest, uid: int, release: Callable[[], None]) -> Launch:
+        self._made += 1
+        group = None
+        try:
+            group = _make_group(prepared.cgroups, group_name(self._owner, self._made), request.limits)
+            return make_launch(prepared, request, uid, lambda: self._free(uid, release), group)
+        except BaseException:
+            self._uids.release(uid)
+            if group is not None:
+                group.end()
+            raise
 
     def _free(self, uid: int, release: Callable[[], None]) -> None:
         self._uids.release(uid)
@@ -153,14 +173,17 @@ class BwrapLauncher:
         return self._prepared
 
 
-def make_launch(prepared: Prepared, request: BoxRequest, uid: int, release: Callable[[], None]) -> Launch:
-    """The command and descriptors of one box."""
+def make_launch(
+    prepared: Prepared, request: BoxRequest, uid: int, release: Callable[[], None], group: Cgroup | None = None
+) -> Launch:
+    """The command and descriptors of one box, which waits for its group if it gets one."""
     with contextlib.ExitStack() as undo:
         files = {path: _memory_file(content, undo) for path, content in _user_files(uid).items()}
         seccomp_fd = _memory_file(prepared.bpf, undo)
         info_read, info_write = os.pipe()
         info = undo.enter_context(os.fdopen(info_read, "rb", buffering=0))
         undo.callback(os.close, info_write)
+        block_read, block_write = _block_pipe(undo) if group is not None else (None, None)
         plan = BoxPlan(
             uid=uid,
             runtime=request.runtime,
@@ -172,22 +195,31 @@ def make_launch(prepared: Prepared, request: BoxRequest, uid: int, release: Call
             files=files,
             environment=request.environment,
             directory=request.directory,
+            block_fd=block_read,
+            has_memory_group=group is not None and prepared.cgroups.version_of("memory") is not None,
         )
         options = "\0".join(render_options(plan, prepared.confinement)).encode()
         args_fd = _memory_file(options, undo)
         argv = ("bwrap", "--args", str(args_fd), "--", *render_command(plan, prepared.confinement))
         undo.pop_all()
-    return Launch(
+    launch = Launch(
         argv,
         prepared.bwrap,
-        fds=(*files.values(), seccomp_fd, info_write, args_fd),
+        fds=(*files.values(), seccomp_fd, info_write, args_fd, *(() if block_read is None else (block_read,))),
         info=info,
+        block=block_write,
         release=release,
     )
+    if group is None:
+        return launch
+    return replace(launch, attach=group.attach, oom_kills=lambda: group.oom_kills, kill_rest=group.end)
 
 
-def find_prepared(settings: DriverSettings) -> Prepared:
-    """Everything a box needs, found on this machine. Raises `SandboxUnavailable` with what to do about it."""
+def find_prepared(settings: DriverSettings, *, settle: bool = True) -> Prepared:
+    """Everything a box needs, found on this machine. Raises `SandboxUnavailable` with what to do about it.
+
+    With `settle` we may move into a control group below our own, to make room beside it.
+    """
     loop = loop_runtime(Path(settings.loop_command[0]), settings.read_only)
     tools = tool_runtime()
     states = [path.resolve() for path in (settings.state_dir, short_base(settings.state_dir))]
@@ -203,7 +235,8 @@ def find_prepared(settings: DriverSettings) -> Prepared:
         setpriv=find_program("setpriv"),
         prlimit=find_program("prlimit"),
     )
-    return Prepared(find_bwrap(settings.bwrap), confinement, build_filter(), loop, tools)
+    cgroups = find_cgroups(settings.cgroups, settle=settle)
+    return Prepared(find_bwrap(settings.bwrap), confinement, build_filter(), loop, tools, cgroups)
 
 
 def find_bwrap(configured: Path | None = None) -> str:
@@ -275,18 +308,23 @@ def probe_machine(settings: DriverSettings) -> list[ProbeResult]:
         _probe("setpriv", lambda: find_program("setpriv")),
         _probe("prlimit", lambda: find_program("prlimit")),
         _probe("seccomp filter", lambda: f"{len(build_filter())} bytes of BPF"),
-        _probe("interpreter paths", lambda: ", ".join(str(path) for path in find_prepared(settings).loop.binds)),
+        _probe("interpreter paths", lambda: _bound_paths(settings)),
     ]
     if all(result.ok for result in results):
         results += [
             _probe("loop box", lambda: _trial(settings, loop=True)),
             _probe("tool box", lambda: _trial(settings, loop=False)),
         ]
+    results += _probe_limits(settings)
     return results
 
 
+def _bound_paths(settings: DriverSettings) -> str:
+    return ", ".join(str(path) for path in find_prepared(settings, settle=False).loop.binds)
+
+
 def _trial(settings: DriverSettings, *, loop: bool) -> str:
-    prepared = find_prepared(settings)
+    prepared = find_prepared(settings, settle=False)
     try_box(prepared, prepared.loop if loop else prepared.tools, settings.first_uid)
     return "as root, without a user namespace" if prepared.confinement.privileged else "in a user namespace"
 
@@ -296,6 +334,26 @@ def _probe(name: str, find: Callable[[], str]) -> ProbeResult:
         return ProbeResult(name, ok=True, detail=find())
     except SandboxUnavailable as error:
         return ProbeResult(name, ok=False, detail=str(error))
+
+
+def _probe_limits(settings: DriverSettings) -> list[ProbeResult]:
+    try:
+        return limit_probes(find_cgroups(settings.cgroups, settle=False), settings.tool_limits)
+    except SandboxUnavailable as error:
+        return [ProbeResult("limits", ok=False, detail=str(error))]
+
+
+def _make_group(cgroups: Cgroups, name: str, limits: BoxLimits) -> Cgroup | None:
+    if not cgroups.places:
+        return None
+    return cgroups.make(name, GroupLimits(limits.box_memory_bytes, limits.processes, limits.cpu_millis))
+
+
+def _block_pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    undo.callback(os.close, reader)
+    undo.callback(os.close, writer)
+    return reader, writer
 
 
 def _user_files(uid: int) -> dict[Path, bytes]:

@@ -6,7 +6,7 @@ INVARIANT: nothing of the host is bound that the plan does not name, and the wor
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +60,8 @@ class BoxPlan:
     files: Mapping[Path, int] = field(default_factory=dict[Path, int])
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     directory: Path = Path("/tmp")  # noqa: S108 - the box's own
+    block_fd: int | None = None
+    has_memory_group: bool = False
 
 
 def system_mounts(root: Path = Path("/")) -> tuple[tuple[str, ...], ...]:
@@ -89,6 +91,7 @@ def render_options(plan: BoxPlan, confinement: Confinement) -> list[str]:
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--chdir", str(plan.directory)),
         *("--seccomp", str(plan.seccomp_fd), "--info-fd", str(plan.info_fd)),
+        *(() if plan.block_fd is None else ("--block-fd", str(plan.block_fd))),
     ]
 
 
@@ -103,7 +106,15 @@ def render_command(plan: BoxPlan, confinement: Confinement) -> list[str]:
         *("--reuid", str(plan.uid), "--regid", str(plan.uid), "--clear-groups"),
         *("--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs"),
     )
-    return [*(drop if confinement.privileged else ()), *limit_command(confinement.prlimit, plan.limits), *plan.command]
+    return [*(drop if confinement.privileged else ()), *_limited(plan, confinement), *plan.command]
+
+
+def _limited(plan: BoxPlan, confinement: Confinement) -> list[str]:
+    limits = plan.limits
+    if not plan.has_memory_group:
+        # The address space of each process is then all that keeps it from the host's memory.
+        limits = replace(limits, memory_bytes=min(limits.memory_bytes, limits.box_memory_bytes))
+    return limit_command(confinement.prlimit, limits)
 
 
 def limit_command(prlimit: str, limits: BoxLimits) -> list[str]:

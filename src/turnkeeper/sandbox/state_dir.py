@@ -10,14 +10,17 @@ import hashlib
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from turnkeeper.sandbox.boxes import GATEWAY_SOCKET_NAME, SandboxUnavailable
+from turnkeeper.sandbox.cgroups import sweep_groups
 
 MAX_SOCKET_PATH_BYTES: Final = 107
 _OWNER_HEX: Final = 8
 _LOCK_SUFFIX: Final = ".lock"
+_GROUPS_SUFFIX: Final = ".groups"
 
 
 class StateDir:
@@ -40,6 +43,20 @@ class StateDir:
             return self._sweep()
         except OSError as error:
             raise SandboxUnavailable(f"{self._base} cannot be used for sockets: {error.strerror}") from error
+
+    @property
+    def owner(self) -> str:
+        """The name of our folder, which no other running driver has. Raises `SandboxUnavailable`."""
+        if self._own is None:
+            raise SandboxUnavailable("the driver is not started")
+        return self._own.name
+
+    def remember_groups(self, parents: Iterable[Path]) -> None:
+        """Write down where our control groups are, for whoever sweeps after us. Raises `SandboxUnavailable`."""
+        try:
+            self._base.joinpath(self.owner + _GROUPS_SUFFIX).write_text("".join(f"{parent}\n" for parent in parents))
+        except OSError as error:
+            raise SandboxUnavailable(f"{self._base} cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Remove our folder and give up the lock."""
@@ -68,7 +85,9 @@ class StateDir:
         for lock_file in self._base.glob("*" + _LOCK_SUFFIX):
             lock = _take_lock(lock_file)
             if lock is not None:
-                _remove(lock_file.with_suffix(""))
+                own = lock_file.with_suffix("")
+                sweep_groups(_groups_of(own), own.name)
+                _remove(own)
                 os.close(lock)
                 dead += 1
         return dead
@@ -101,6 +120,13 @@ def _lock_of(own: Path) -> Path:
     return own.with_name(own.name + _LOCK_SUFFIX)
 
 
+def _groups_of(own: Path) -> list[Path]:
+    try:
+        return [Path(line) for line in own.with_name(own.name + _GROUPS_SUFFIX).read_text().splitlines()]
+    except OSError:
+        return []
+
+
 def _take_lock(path: Path) -> int | None:
     """The locked descriptor, or None when a living owner has it or it was swept while we looked."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -114,4 +140,5 @@ def _take_lock(path: Path) -> int | None:
 
 def _remove(own: Path) -> None:
     remove_tree(own)
+    own.with_name(own.name + _GROUPS_SUFFIX).unlink(missing_ok=True)
     _lock_of(own).unlink(missing_ok=True)

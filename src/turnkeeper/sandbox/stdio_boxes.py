@@ -13,7 +13,9 @@ from turnkeeper.clock import Clock
 from turnkeeper.sandbox.box_process import BoxProcess, LineTooLong
 from turnkeeper.sandbox.boxes import (
     MAX_OUTPUT_BYTES,
+    BoxLimits,
     BoxLost,
+    EndReason,
     SandboxUnavailable,
     ToolCall,
     ToolCallStatus,
@@ -29,6 +31,7 @@ from turnkeeper.sandbox.protocol import (
     parse_from_harness,
     render_frame,
 )
+from turnkeeper.sandbox.quota import WorkspaceQuota
 from turnkeeper.sandbox.toolbox_agent import MAX_REQUEST_BYTES
 
 MAX_HARNESS_BYTES: Final = 64 << 20
@@ -62,6 +65,11 @@ class StdioLoopBox:
     def diagnostics(self) -> str:
         """The last of the box's stderr."""
         return self._process.diagnostics
+
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why a lost box ended, where that is known."""
+        return self._process.end_reason
 
     @property
     def is_alive(self) -> bool:
@@ -114,8 +122,12 @@ class StdioLoopBox:
 class StdioToolBox:
     """The tool agent at the other end of a box's stdio."""
 
-    def __init__(self, process: BoxProcess, sandbox_id: str, clock: Clock) -> None:
+    def __init__(
+        self, process: BoxProcess, sandbox_id: str, clock: Clock, limits: BoxLimits, quota: WorkspaceQuota
+    ) -> None:
         self._process = process
+        self._limits = limits
+        self._quota = quota
         self._clock = clock
         self._turn = asyncio.Lock()
         self._last_call = 0
@@ -125,6 +137,11 @@ class StdioToolBox:
     def diagnostics(self) -> str:
         """The last of the box's stderr."""
         return self._process.diagnostics
+
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why a lost box ended, where that is known."""
+        return self._process.end_reason
 
     async def wait_ready(self, timeout_ms: int) -> None:
         """Wait for the agent. Raises `SandboxUnavailable`; kill the box then."""
@@ -153,6 +170,8 @@ class StdioToolBox:
         self._last_call += 1
         timeout_ms = min(request.timeout_ms, MAX_TOOL_TIMEOUT_MS)
         started_ms = self._clock.monotonic_ms()
+        if request.tool == "write_file" and self._quota.is_full:
+            return ToolOutcome("error", self._quota.notice, None, False, 0)
         try:
             line = _render_call(self._last_call, request, timeout_ms)
         except (ValueError, TypeError, RecursionError):
@@ -164,14 +183,33 @@ class StdioToolBox:
         except TimeoutError:
             self._process.signal_kill()
             answer = _Answer("timeout", "the tool box did not answer and was ended", None, truncated=False)
+        await self._quota.look_again()
         duration_ms = self._clock.monotonic_ms() - started_ms
-        return ToolOutcome(answer.status, answer.text, answer.exit_status, answer.truncated, duration_ms)
+        status, text = self._with_notices(answer)
+        return ToolOutcome(status, text, answer.exit_status, answer.truncated, duration_ms)
+
+    def _with_notices(self, answer: "_Answer") -> tuple[ToolCallStatus, str]:
+        """What the tool said, after what we have to say about it: a text is cut at its end."""
+        notices: list[str] = []
+        if self._process.ran_out_of_memory():
+            notices.append(out_of_memory(self._limits))
+        if self._quota.is_full:
+            notices.append(self._quota.notice)
+        if not notices:
+            return answer.status, answer.text
+        status: ToolCallStatus = "error" if answer.status == "ok" else answer.status
+        return status, "".join(f"[{notice}]\n" for notice in notices) + answer.text
 
     async def _answer(self, call: int) -> "_Answer":
         try:
             return parse_answer(await self._process.read_line(), call)
         except (LineTooLong, ValueError, RecursionError) as error:
             raise BoxLost("the tool box answered what its agent never says", diagnostics=self.diagnostics) from error
+
+
+def out_of_memory(limits: BoxLimits) -> str:
+    """What an agent is told when the kernel ended something of its."""
+    return f"the sandbox used up its memory of {limits.box_memory_bytes >> 20} MiB, and a process of it was ended"
 
 
 class _Answer:

@@ -21,6 +21,7 @@ from turnkeeper.sandbox.boxes import (
     WorkspaceRefused,
 )
 from turnkeeper.sandbox.protocol import MAX_FRAME_BYTES
+from turnkeeper.sandbox.quota import WorkspaceQuota
 from turnkeeper.sandbox.state_dir import StateDir, remove_tree, short_base
 from turnkeeper.sandbox.stdio_boxes import MAX_ANSWER_BYTES, StdioLoopBox, StdioToolBox
 from turnkeeper.sandbox.warm_pool import WarmPool
@@ -30,8 +31,11 @@ from turnkeeper.sandbox.workspaces import check_workspace
 class Launcher(Protocol):
     """Knows how a box of its kind is started."""
 
-    def prepare(self) -> None:
-        """Find what is needed and try it. Raises `SandboxUnavailable`."""
+    def prepare(self, owner: str) -> tuple[Path, ...]:
+        """Find what is needed and try it; the folders with control groups, named after `owner`, that it will make.
+
+        Raises `SandboxUnavailable`.
+        """
         ...
 
     def gateway_dir(self, socket_dir: Path) -> str:
@@ -68,8 +72,12 @@ class StdioDriver:
 
     async def start(self) -> None:
         """Check that boxes work here, sweep what a dead owner left, begin to warm. Raises `SandboxUnavailable`."""
-        self._launcher.prepare()
         self._state.open()
+        try:
+            self._state.remember_groups(self._launcher.prepare(self._state.owner))
+        except BaseException:
+            self._state.close()
+            raise
         self._started = True
         self._pool.start()
 
@@ -101,6 +109,7 @@ class StdioDriver:
     async def tool_box(self, workspace: Path) -> ToolBox:
         """A box on this directory, which no other box may have. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         self._check_started()
+        limits = self._settings.tool_limits
         state = self._settings.state_dir
         real = check_workspace(workspace, (state, short_base(state), Path("/usr")))
         if real in self._workspaces:
@@ -111,8 +120,11 @@ class StdioDriver:
             lambda: self._workspaces.discard(real),
             MAX_ANSWER_BYTES,
         )
-        box = StdioToolBox(process, self._ids.new("sbx"), self._clock)
+        quota = WorkspaceQuota(real, limits, lambda: process.signal_kill("quota"))
+        process.when_gone(quota.stop)
+        box = StdioToolBox(process, self._ids.new("sbx"), self._clock, limits, quota)
         await self._get_ready(box)
+        await quota.begin()
         return box
 
     def probe(self) -> list[ProbeResult]:

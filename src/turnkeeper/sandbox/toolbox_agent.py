@@ -32,6 +32,7 @@ CHUNK_BYTES = 64 * 1024
 # How long after the shell's end its own last words may still be on their way through the pipe.
 DRAIN_MS = 200
 PR_SET_DUMPABLE = 4
+OOM_SCORE = "500"
 
 Answer = dict[str, object]
 Arguments = Mapping[str, object]
@@ -311,7 +312,18 @@ def start_shell(command: str, root: Path) -> tuple["subprocess.Popen[bytes]", in
         raise
     finally:
         os.close(child_end)
+    offer_to_oom(process.pid)
     return process, pipe
+
+
+def offer_to_oom(pid: int) -> None:
+    """When the box's memory is used up, the kernel is to end the command and not this agent."""
+    try:
+        with open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as score:
+            score.write(OOM_SCORE)
+    except OSError:
+        # It has ended already, or this is no box of ours to say so in.
+        return
 
 
 def take(pipe: int, output: Output) -> bool:

@@ -45,9 +45,10 @@ class UnsafeNoneLauncher:
     def __init__(self, settings: DriverSettings) -> None:
         self._settings = settings
 
-    def prepare(self) -> None:
-        """Say what this is."""
+    def prepare(self, owner: str) -> tuple[Path, ...]:
+        """Say what this is; there are no control groups."""
         structlog.get_logger().warning("sandbox_is_none", kind="none", notice=NOTICE)
+        return ()
 
     def gateway_dir(self, socket_dir: Path) -> str:
         """The same folder, for there is no inside."""

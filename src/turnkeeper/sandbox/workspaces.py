@@ -2,11 +2,14 @@
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
+from turnkeeper import trees
 from turnkeeper.sandbox.boxes import SandboxUnavailable, WorkspaceRefused
+
+MAX_GIVEN_ENTRIES: Final = 1_000_000
 
 
 class UidPool:
@@ -42,21 +45,18 @@ def check_workspace(workspace: Path, forbidden: Iterable[Path]) -> Path:
 
 
 def give_workspace(workspace: Path, uid: int) -> None:
-    """Make `uid` the owner of the directory and what is in it.
+    """Make `uid` the owner of the directory and what is in it. Raises `WorkspaceRefused`, `OSError`.
 
     Links are changed themselves, never followed. A file with a second name keeps its owner: the other name may be
     somewhere else on the host.
     """
     if workspace.stat().st_uid == uid:
         return
-    for _, folders, files, descriptor in os.fwalk(workspace, follow_symlinks=False):
-        for name in (*folders, *files):
-            with contextlib.suppress(FileNotFoundError):
-                _give(name, descriptor, uid)
+    try:
+        for found in trees.walk(workspace, max_entries=MAX_GIVEN_ENTRIES):
+            if found.is_folder or found.status.st_nlink == 1:
+                with contextlib.suppress(FileNotFoundError):
+                    os.chown(found.name, uid, uid, dir_fd=found.folder, follow_symlinks=False)
+    except trees.TreeTooLarge as error:
+        raise WorkspaceRefused(f"the workspace {workspace} cannot be given away: {error.message}") from error
     os.chown(workspace, uid, uid)
-
-
-def _give(name: str, folder: int, uid: int) -> None:
-    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
-        os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)

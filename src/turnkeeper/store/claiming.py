@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, func, or_, select, text, update
 
+from turnkeeper.store.draining import is_draining
 from turnkeeper.store.leases import claimed, take
 from turnkeeper.store.ledger import unpayable_front
 from turnkeeper.store.tables import IS_CLAIMABLE, queue_shares, turns
@@ -79,7 +80,9 @@ _SERVED: Final = (
 
 
 def claim(tx: Tx, owner: str, *, slot: bool) -> Claim | None:
-    """The next front that nobody holds; without a `slot` only one that cannot be paid."""
+    """The next front that nobody holds; without a `slot` only one that cannot be paid. None while draining."""
+    if is_draining(tx.conn):
+        return None
     now: dict[str, object] = {"now": tx.now}
     if not slot:
         return _first_of(tx, owner, tx.conn.execute(_UNPAID, now).all())

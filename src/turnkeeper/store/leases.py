@@ -13,6 +13,7 @@ from turnkeeper.clock import epoch_ms
 from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.store.agents import agent_by_id
+from turnkeeper.store.draining import is_draining
 from turnkeeper.store.endings import finish
 from turnkeeper.store.loading import load_session, load_turn
 from turnkeeper.store.pauses import end_pause
@@ -20,7 +21,7 @@ from turnkeeper.store.rows import to_fence, to_json
 from turnkeeper.store.tables import submissions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening, IllegalTransition, Transition, transition
-from turnkeeper.turns.model import Claim, Ending, Fence, Hold, Submission, Turn
+from turnkeeper.turns.model import Claim, Ending, Fence, Hold, Submission, Turn, TurnStatus
 
 MAX_HELD: Final = 1_000
 
@@ -34,12 +35,14 @@ def held_by_others(conn: Connection, owner: str) -> tuple[Hold, ...]:
 def take_over(tx: Tx, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
     """Those of the turns that are still held as they were seen, now `owner`'s."""
     taken: list[Claim] = []
+    # Who takes no more turns still ends those that a dead worker was running; the others can wait.
+    may_be_taken = (turns.c.status == TurnStatus.RUNNING.value,) if is_draining(tx.conn) else ()
     # In one order, so that two who take over the same turns do not wait for each other.
     for hold in sorted(holds, key=lambda hold: hold.fence.session_id):
         fence = hold.fence
         lock_session(tx, fence.session_id)
         as_seen = (turns.c.owner == fence.owner, turns.c.fence == fence.number, turns.c.beats == hold.beats)
-        row = take(tx, owner, turns.c.id == fence.turn_id, *as_seen)
+        row = take(tx, owner, turns.c.id == fence.turn_id, *as_seen, *may_be_taken)
         if row is not None:
             taken.append(claimed(tx, row))
             tx.topics.add(fence.session_id)

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import (
+    Column,
     Connection,
     RowMapping,
     Select,
@@ -22,10 +23,12 @@ from turnkeeper.clock import epoch_ms
 from turnkeeper.store.budget_tables import budgets
 from turnkeeper.store.filters import of_sessions, of_turns
 from turnkeeper.store.ledger import calls_of
+from turnkeeper.store.metadata_terms import with_metadata
 from turnkeeper.store.pages import load_page
 from turnkeeper.store.rows import to_session, to_turn
 from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED, sessions, turns
 from turnkeeper.store.tx import Tx
+from turnkeeper.turns.metadata import Described
 from turnkeeper.turns.model import Session, Turn, TurnStatus
 from turnkeeper.turns.ports import NotFound, Page, PageRequest, SessionFilter, TurnFilter
 from turnkeeper.turns.usage import parse_usage, sum_usage
@@ -94,7 +97,8 @@ def list_turns(
     query = _TURNS.where(*of_turns(wanted))
     if session_id is not None:
         query = query.where(turns.c.session_id == session_id)
-    return load_page(conn, query, turns.c.id, page, lambda rows: _to_turns(conn, rows, now))
+    query, key = _with_metadata(query, turns.c.id, "turn", wanted)
+    return load_page(conn, query, key, page, lambda rows: _to_turns(conn, rows, now))
 
 
 def waiting_turns(conn: Connection, session_id: str, now: datetime) -> list[Turn]:
@@ -118,12 +122,21 @@ def list_sessions(
     query = _SESSIONS.where(*of_sessions(wanted))
     if agent_id is not None:
         query = query.where(sessions.c.agent_id == agent_id)
-    return load_page(conn, query, sessions.c.id, page, lambda rows: [to_session(row) for row in rows])
+    query, key = _with_metadata(query, sessions.c.id, "session", wanted)
+    return load_page(conn, query, key, page, lambda rows: [to_session(row) for row in rows])
 
 
 def promote(tx: Tx, session_id: str) -> None:
     """Moves the first waiting turn to the front if the front is free. The session's row must be locked."""
     tx.conn.execute(_PROMOTION, {"session_key": session_id, "moved_at": tx.now})
+
+
+def _with_metadata(
+    query: Select[Any], key: Column[str], kind: Described, wanted: SessionFilter | TurnFilter | None
+) -> tuple[Select[Any], Column[str]]:
+    if wanted is None or not wanted.metadata:
+        return query, key
+    return with_metadata(query, key, kind, wanted.metadata, None if wanted.reach is None else wanted.reach.project_id)
 
 
 def _to_turns(conn: Connection, rows: Sequence[RowMapping], now: datetime) -> list[Turn]:
@@ -132,12 +145,13 @@ def _to_turns(conn: Connection, rows: Sequence[RowMapping], now: datetime) -> li
     def convert(row: RowMapping) -> Turn:
         if row["usage_json"] is not None:
             return to_turn(row, parse_usage(row["usage_json"]))
-        usage = sum_usage(calls[row["id"]], tool_calls=row["tool_calls"], sandbox_ms=_running_ms(row, now))
+        usage = sum_usage(calls[row["id"]], tool_calls=row["tool_calls"], sandbox_ms=running_ms(row, now))
         return to_turn(row, usage)
 
     return [convert(row) for row in rows]
 
 
-def _running_ms(row: RowMapping, now: datetime) -> int:
+def running_ms(row: RowMapping, now: datetime) -> int:
+    """How long a turn has run so far, by the wall's clock since it went on last."""
     since = row["active_since"] if row["status"] == TurnStatus.RUNNING.value else None
     return row["active_ms"] + (0 if since is None else max(0, epoch_ms(now) - epoch_ms(since)))

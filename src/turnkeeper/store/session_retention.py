@@ -15,6 +15,7 @@ from turnkeeper.events.administration import session_deleted
 from turnkeeper.events.catalogue import session_updated
 from turnkeeper.store.filters import at_rest
 from turnkeeper.store.loading import load_session
+from turnkeeper.store.metadata_terms import erase_terms, replace_terms
 from turnkeeper.store.pause_tables import approval_rules, approvals, pauses
 from turnkeeper.store.sessions import close_session
 from turnkeeper.store.tables import IS_DOOMED, IS_KEPT, events, sessions, steps, submissions, turns
@@ -48,6 +49,8 @@ def change_session(tx: Tx, session_id: str, change: SessionChange) -> Session:
     values = {name: value for name, value in given.items() if value is not None and value != row[name]}
     if values:
         tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(values))
+        if "metadata_json" in values:
+            replace_terms(tx, "session", session_id, row["project_id"], str(values["metadata_json"]))
         changed = [name.removesuffix("_json") for name in values]
         append_events(tx, session_id, [session_updated(session_id=session_id, changed=changed)])
     return load_session(tx.conn, session_id)
@@ -96,6 +99,7 @@ def erase(tx: Tx, session_id: str) -> bool:
     tx.conn.execute(delete(webhook_deliveries).where(webhook_deliveries.c.session_id == session_id))
     if _erase_events(tx, session_id):
         return False
+    erase_terms(tx, session_id)
     of_turns = select(turns.c.id).where(turns.c.session_id == session_id)
     tx.conn.execute(delete(submissions).where(submissions.c.turn_id.in_(of_turns)))
     for table in _OF_SESSION:

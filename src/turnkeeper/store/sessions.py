@@ -10,6 +10,7 @@ from turnkeeper.store.agents import agent_by_id, agent_of_project
 from turnkeeper.store.budgets import open_account
 from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turns, waiting_turns
+from turnkeeper.store.metadata_terms import keep_terms
 from turnkeeper.store.price_checks import require_price_of
 from turnkeeper.store.steps import insert_step
 from turnkeeper.store.tables import IS_CLOSING, IS_PENDING, IS_QUEUED, sessions, steps, turns
@@ -54,6 +55,7 @@ def create_session(tx: Tx, new: NewSession) -> Session:
     tx.conn.execute(insert(sessions), values)
     if account is not None:
         require_price_of(tx, account)
+    keep_terms(tx, "session", session_id, new.project_id, new.metadata_json)
     created = session_created(
         session_id=session_id,
         agent_id=agent.id,

@@ -354,6 +354,26 @@ queue_shares: Final = Table(
     CheckConstraint("weight >= 1", name="weight_positive"),
 )
 
+# One row per member of metadata that lists are narrowed by (`turns.metadata`); `thing_id` is a session's or a turn's.
+metadata_terms: Final = Table(
+    "metadata_terms",
+    metadata,
+    Column("thing_id", Text, primary_key=True),
+    Column("term", Text, primary_key=True),
+    Column("project_id", Text, nullable=False),
+)
+
+# A row while the platform is drained: no turn is accepted or begun, by any process.
+drains: Final = Table(
+    "drains",
+    metadata,
+    _id(),
+    Column("since", Instant, nullable=False),
+    Column("reason", EscapedText),
+    Column("asked_by_json", Text, nullable=False),
+    CheckConstraint("id = 'platform'", name="one_row"),
+)
+
 workers: Final = Table(
     "workers",
     metadata,
@@ -423,3 +443,10 @@ Index("ix_api_keys_project", api_keys.c.project_id, api_keys.c.id)
 Index("ix_agents_project", agents.c.project_id, agents.c.id)
 Index("ix_sessions_project", sessions.c.project_id, sessions.c.id)
 Index("ix_turns_project", turns.c.project_id, turns.c.id)
+Index(
+    "ix_metadata_terms_found",
+    metadata_terms.c.project_id,
+    metadata_terms.c.term,
+    metadata_terms.c.thing_id,
+    unique=True,
+)

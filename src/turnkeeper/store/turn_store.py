@@ -133,7 +133,7 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
 
     def operations(self) -> SqlOperatorStore:
         """What operators see of the same database, for as long as this store is open."""
-        return SqlOperatorStore(self._read)
+        return SqlOperatorStore(self._read, self._write)
 
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""

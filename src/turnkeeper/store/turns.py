@@ -14,8 +14,10 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store.blocking import blocker_of
 from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
+from turnkeeper.store.draining import require_open
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
 from turnkeeper.store.loading import load_session, load_turn, promote
+from turnkeeper.store.metadata_terms import keep_terms
 from turnkeeper.store.price_checks import require_price_of_turn
 from turnkeeper.store.rows import to_json, to_key
 from turnkeeper.store.statements import add, find, load_row
@@ -48,6 +50,7 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     replayed = replay(tx, new, row["project_id"])
     if replayed is not None:
         return replayed
+    require_open(tx)
     session = load_session(tx.conn, new.session_id)
     if session.status != "open":
         raise SessionClosed(f"{session.id} takes no more turns", hint="Open another session.")
@@ -62,7 +65,9 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
     return Accepted(load_turn(tx.conn, turn_id, tx.now), replayed=False, events_after=row["last_sequence"])
 
 
-def cancel_turn(tx: Tx, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tuple[Turn, CancelEffect]:
+def cancel_turn(
+    tx: Tx, turn_id: str, *, mode: CancelMode, by: CanceledBy, reason: StopReason = StopReason.CANCELED
+) -> tuple[Turn, CancelEffect]:
     """Ends a turn that nobody has claimed, asks a claimed one to stop, leaves an ended one. Raises `NotFound`."""
     session_id = tx.conn.execute(select(turns.c.session_id).where(turns.c.id == turn_id)).scalar_one_or_none()
     if session_id is None:
@@ -72,10 +77,10 @@ def cancel_turn(tx: Tx, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tu
     turn = load_turn(tx.conn, turn_id, tx.now)
     effect: CancelEffect = "unchanged"
     if row["owner"] is not None:
-        ask_to_stop(tx, turn, StopReason.CANCELED, mode, by)
+        ask_to_stop(tx, turn, reason, mode, by)
         effect = "requested"
     elif not turn.status.terminal:
-        cancel_waiting(tx, turn, StopReason.CANCELED, by)
+        cancel_waiting(tx, turn, reason, by)
         effect = "ended"
     return load_turn(tx.conn, turn_id, tx.now), effect
 
@@ -197,6 +202,7 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
     if new.budget is not None:
         open_account(tx, "turn", turn_id, new.budget, project_id=str(values["project_id"]))
     require_price_of_turn(tx, values)
+    keep_terms(tx, "turn", turn_id, str(values["project_id"]), new.metadata_json)
     store_events(tx, stored)
     _remember_key(tx, new, locked["project_id"], turn_id)
     promote(tx, session.id)

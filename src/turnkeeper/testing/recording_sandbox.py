@@ -13,7 +13,7 @@ from typing import TypeAlias
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.protocol import FromHarness, Report, Start, Started, ToHarness
-from turnkeeper.turns.box_ports import ModelFailure, ToolRunStatus, TurnMeter
+from turnkeeper.turns.box_ports import BoxEndReason, ModelFailure, ToolRunStatus, TurnMeter
 from turnkeeper.turns.model import CallRecord, ModelChoice
 from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.timing import stop_task
@@ -107,6 +107,7 @@ class ScriptedLoopBox:
         self.warm = True
         self.start_ms = 1
         self.diagnostics = ""
+        self.end_reason: BoxEndReason | None = None
         self.gone = asyncio.Event()
         self._harness = ScriptedHarness(gateway)
         self._life = asyncio.ensure_future(self._live(script))
@@ -142,6 +143,7 @@ class ScriptedToolBox:
     def __init__(self, sandbox_id: str, workspace: Path, run: ToolFunction) -> None:
         self.sandbox_id = sandbox_id
         self.workspace = workspace
+        self.end_reason: BoxEndReason | None = None
         self.gone = asyncio.Event()
         self._run = run
 

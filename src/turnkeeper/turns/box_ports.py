@@ -12,6 +12,8 @@ from turnkeeper.sandbox.protocol import FromHarness, ToHarness
 from turnkeeper.turns.model import CallGrant, CallRecord, ModelChoice
 
 ToolRunStatus: TypeAlias = Literal["ok", "error", "timeout"]
+BoxEndReason: TypeAlias = Literal["oom", "quota"]
+"""Its memory was used up, or its workspace was over its quota."""
 
 
 class LoopBox(Protocol):
@@ -33,6 +35,11 @@ class LoopBox(Protocol):
     def warm(self) -> bool: ...
     @property
     def start_ms(self) -> int: ...
+    @property
+    def end_reason(self) -> BoxEndReason | None:
+        """Why a box that was lost ended, where that is known."""
+        ...
+
     @property
     def diagnostics(self) -> str:
         """The last bytes of the box's stderr, for the log."""
@@ -69,6 +76,10 @@ class ToolBox(Protocol):
 
     @property
     def sandbox_id(self) -> str: ...
+    @property
+    def end_reason(self) -> BoxEndReason | None:
+        """Why a box that was lost ended, where that is known."""
+        ...
 
     async def call(
         self, tool: str, arguments: Mapping[str, object], *, timeout_ms: int, max_output_bytes: int

@@ -166,6 +166,14 @@ def internal_error(turn: Turn, ran: Ran, reference: str, *, turn_started: bool) 
     return _failed(turn, Happening.INTERNAL_FAULT, StopReason.INTERNAL_ERROR, error, outcome, ran=ran)
 
 
+def failed_by_operator(turn: Turn, ran: Ran, reason: str | None, *, turn_started: bool) -> Ending:
+    """Row 28: an operator ended the turn, which nothing else did. `reason` is the operator's own."""
+    message = "an operator failed the turn" if reason is None else f"an operator failed the turn: {reason}"
+    error = turn_error(StopReason.INTERNAL_ERROR, "operator", message)
+    outcome = "error" if turn_started else None
+    return _failed(turn, Happening.INTERNAL_FAULT, StopReason.INTERNAL_ERROR, error, outcome, ran=ran)
+
+
 def having_run(ending: Ending, turn: Turn, ran: Ran) -> Ending:
     """The ending of a turn that stops before it runs again; what it did before counts."""
     return replace(ending, duration_ms=ran.duration_ms, result_error=unpublished(turn, ran.tally))

@@ -1,8 +1,41 @@
-"""What an operator sees of the queue (contract 2.12): counts over all projects, and nothing that anybody said."""
+"""What an operator sees and does (contract 2.12): counts over all projects, and the last word on a turn.
+
+Must never put a turn back that may have had side effects, unless its app asked for more than one attempt.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Literal, Protocol, TypeAlias
+
+from turnkeeper.errors import TurnkeeperError
+from turnkeeper.turns.model import CanceledBy, CancelMode, Turn
+from turnkeeper.turns.ports import CancelEffect
+
+HANDOVER_MS: Final = 2_000
+"""How long nobody begins in a session whose worker has just been told to let go: its boxes are ended meanwhile."""
+DRAIN_RETRY_AFTER_MS: Final = 10_000
+OPERATOR: Final = "operator"
+"""Who holds a turn inside the transaction in which an operator takes it."""
+
+RequeueEffect: TypeAlias = Literal["requeued", "retried", "unchanged"]
+"""Given back as it was; its attempt lost and another one due; held by nobody anyway."""
+
+
+class Draining(TurnkeeperError):
+    """The platform takes no turns for now."""
+
+    code = "draining"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "An operator drains the platform: no turn is accepted.", detail={"retry_after_ms": DRAIN_RETRY_AFTER_MS}
+        )
+
+
+class AttemptsUsed(TurnkeeperError):
+    """The turn runs, may have had side effects, and its app allowed no further attempt."""
+
+    code = "attempts_used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +50,39 @@ class QueueState:
     busy_runners: int
 
 
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Since when, why and at whose word no turn is accepted or begun."""
+
+    since: datetime
+    reason: str | None
+    asked_by: CanceledBy
+
+
 class OperatorStore(Protocol):
-    """What the operator endpoints read."""
+    """What the operator endpoints need. Every method is one transaction."""
 
     async def queue_state(self) -> QueueState: ...
+
+    async def requeue_turn(self, turn_id: str) -> tuple[Turn, RequeueEffect]:
+        """Takes a turn from whoever holds it, so that any worker may take it.
+
+        A running one loses its attempt (row 21). Raises `NotFound`, `TurnEnded`, `AttemptsUsed`.
+        """
+        ...
+
+    async def fail_turn(self, turn_id: str, *, reason: str | None) -> Turn:
+        """Row 28: ends a turn at once, whoever holds it. Raises `NotFound`, `TurnEnded`."""
+        ...
+
+    async def cancel_turn(self, turn_id: str, *, mode: CancelMode, by: CanceledBy) -> tuple[Turn, CancelEffect]:
+        """As an app cancels a turn, with stop reason `operator`. Raises `NotFound`."""
+        ...
+
+    async def drain(self) -> Drain | None: ...
+
+    async def begin_drain(self, *, reason: str | None, by: CanceledBy) -> Drain:
+        """No turn is accepted or begun from now on, in any process. The first word stands."""
+        ...
+
+    async def end_drain(self) -> None: ...

@@ -13,6 +13,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
+from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
     PROJECT_ID,
     Agent,
@@ -137,6 +138,7 @@ class SessionFilter:
     status: SessionView | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    metadata: MetadataFilter = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class TurnFilter:
     stop_reason: StopReason | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    metadata: MetadataFilter = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,14 @@ another attempt is not decided here: it may have had side effects (`attempts`).
 """
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
-import orjson
-
-from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns import endings
 from turnkeeper.turns.attempts import LEASE_EXPIRED
 from turnkeeper.turns.endings import NEVER_RAN, Ran
 from turnkeeper.turns.execution import Finish
+from turnkeeper.turns.left_open import CALLS, STARTS, closed_calls, lost_box
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import Turn, TurnStatus
 from turnkeeper.turns.results import SubmissionTally
@@ -31,10 +29,7 @@ async def finish_orphan(bench: Workbench, turn: Turn) -> Finish:
     if turn.cancel_mode is not None:
         return Finish(endings.canceled(turn, Happening.CANCEL_GRACE_OVER, "interrupted", ran), tuple(left_open))
     message = "the worker that ran the turn went away"
-    lost = [
-        catalogue.sandbox_lost(turn_id=turn.id, sandbox_id=sandbox_id, reason="lease_expired")
-        for sandbox_id in await _sandboxes(bench, turn)
-    ]
+    lost = lost_box(turn, await _events(bench, turn, STARTS), "lease_expired")
     return Finish(endings.sandbox_lost(turn, ran, LEASE_EXPIRED, message), (*left_open, *lost))
 
 
@@ -66,32 +61,7 @@ async def has_open_window(bench: Workbench, turn: Turn) -> bool:
 
 async def close_open_calls(bench: Workbench, turn: Turn) -> list[NewEvent]:
     """`tool.completed` with status `unknown` for every announced call that has none."""
-    open_calls: dict[str, None] = {}
-    for event in await _events(bench, turn, ("tool.requested", "tool.completed")):
-        call_id = cast("str", orjson.loads(event.data)["tool_call_id"])
-        if event.type == "tool.requested":
-            open_calls[call_id] = None
-        else:
-            open_calls.pop(call_id, None)
-    return [
-        catalogue.tool_completed(
-            turn_id=turn.id,
-            attempt=turn.attempt,
-            tool_call_id=call_id,
-            status="unknown",
-            output="",
-            modified=False,
-            truncated=False,
-            duration_ms=0,
-            source="platform",
-        )
-        for call_id in open_calls
-    ]
-
-
-async def _sandboxes(bench: Workbench, turn: Turn) -> list[str]:
-    started = await _events(bench, turn, ("turn.started",))
-    return [cast("str", orjson.loads(event.data)["sandbox_id"]) for event in started[-1:]]
+    return closed_calls(turn, await _events(bench, turn, CALLS))
 
 
 async def _events(bench: Workbench, turn: Turn, types: Sequence[str]) -> list[Event]:

@@ -5,7 +5,6 @@ Must never touch a session with a turn that is queued, active or paused, unless 
 """
 
 import asyncio
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from turnkeeper import trees
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.turns.model import CanceledBy, Session
 from turnkeeper.turns.wakeups import Watch
@@ -92,7 +92,7 @@ class Retention:
         folders = await asyncio.to_thread(_folders, self._workspaces)
         for start in range(0, len(folders), SESSIONS_PER_SWEEP):
             for session_id in await self._store.without_workspace(folders[start : start + SESSIONS_PER_SWEEP]):
-                await asyncio.to_thread(shutil.rmtree, self._workspaces / session_id)
+                await asyncio.to_thread(trees.remove, self._workspaces / session_id)
 
 
 def expires_at(session: Session) -> datetime | None:

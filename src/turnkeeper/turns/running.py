@@ -15,6 +15,7 @@ import structlog
 from turnkeeper.acs import Marks
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events import catalogue
+from turnkeeper.events.catalogue import LossReason
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import (
     Cancel,
@@ -338,8 +339,11 @@ class Running:
     def _lost(self, code: str) -> End:
         if code == "harness_protocol_error":
             return End(endings.sandbox_lost(self._turn, self.ran, code, "the harness broke the runner protocol"))
-        lost = catalogue.sandbox_lost(turn_id=self._turn.id, sandbox_id=self._box.sandbox_id, reason="host_lost")
-        return End(endings.sandbox_lost(self._turn, self.ran, code, "the sandbox ended without a report"), (lost,))
+        ran_out = self._box.end_reason == "oom"
+        reason: LossReason = "oom" if ran_out else "host_lost"
+        message = "the sandbox used up its memory" if ran_out else "the sandbox ended without a report"
+        lost = catalogue.sandbox_lost(turn_id=self._turn.id, sandbox_id=self._box.sandbox_id, reason=reason)
+        return End(endings.sandbox_lost(self._turn, self.ran, code, message), (lost,))
 
     async def _stopped(self, interrupt: Interrupt) -> End:
         if interrupt is Interrupt.BUDGET_IGNORED:

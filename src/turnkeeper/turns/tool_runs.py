@@ -6,35 +6,45 @@ may run is not decided here.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
 from turnkeeper.acs import JsonValue
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events import catalogue
-from turnkeeper.events.catalogue import ToolEnd
+from turnkeeper.events.catalogue import LossReason, ToolEnd
 from turnkeeper.events.envelope import NewEvent
-from turnkeeper.turns.box_ports import ToolBox
+from turnkeeper.turns.box_ports import BoxEndReason, ToolBox
 from turnkeeper.turns.model import Fence, Turn
 from turnkeeper.turns.workbench import Workbench
+
+_END_TEXTS: Final[Mapping[BoxEndReason, str]] = {
+    "oom": "the sandbox used up its memory and was ended, with everything that ran in it",
+    "quota": "the workspace grew over its quota; the sandbox was ended, with everything that ran in it",
+}
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool gave, cut to what may be told. `modified`: the Guardian put another text in its place."""
+    """What a tool gave, cut to what may be told. `modified`: the Guardian put another text in its place.
+
+    `by_platform`: the text is ours, whatever the status.
+    """
 
     status: ToolEnd
     text: str
     truncated: bool
     duration_ms: int
     modified: bool = False
+    by_platform: bool = False
 
     @property
     def is_ours(self) -> bool:
         """Whether no tool said the text: nobody knows what it did, or it never ran."""
-        return self.status in {"unknown", "canceled"}
+        return self.by_platform or self.status in {"unknown", "canceled"}
 
 
 class ToolRuns:
@@ -58,6 +68,11 @@ class ToolRuns:
         if self._box is None:
             return
         box, self._box = self._box, None
+        reason = box.end_reason
+        if reason is not None:
+            loss: LossReason = "oom" if reason == "oom" else "killed"
+            lost = catalogue.sandbox_lost(turn_id=self._turn.id, sandbox_id=box.sandbox_id, reason=loss)
+            self.released.append(lost)
         try:
             await box.kill()
         except TurnkeeperError as error:
@@ -72,6 +87,8 @@ class ToolRuns:
         settings = self._bench.settings
         since_ms = self._bench.clock.monotonic_ms()
         try:
+            if self._box is not None and self._box.end_reason is not None:
+                await self.close()
             box = self._box or await self._open_box()
             outcome = await box.call(
                 name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.inline_bytes
@@ -79,8 +96,11 @@ class ToolRuns:
         except TurnkeeperError as error:
             # What the tool had done by then nobody knows; the next call gets a box of its own.
             _log.warning("tool_box_lost", turn_id=self._turn.id, tool=name, error=str(error))
+            reason = None if self._box is None else self._box.end_reason
             await self.close()
             duration_ms = self._bench.clock.monotonic_ms() - since_ms
+            if reason is not None:
+                return ToolOutput("error", _END_TEXTS[reason], False, duration_ms, by_platform=True)
             return ToolOutput("unknown", "the tool's sandbox went away", False, duration_ms)
         text, cut = cut_text(outcome.text, settings.inline_bytes)
         return ToolOutput(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)

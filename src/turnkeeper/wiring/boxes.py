@@ -1,16 +1,26 @@
 """Joins the sandbox drivers to what a worker asks of boxes. No rule of its own."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from turnkeeper.clock import Clock
 from turnkeeper.datadir import DataDir
 from turnkeeper.ids import IdSource
-from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, LoopBox, SandboxDriver, ToolBox, ToolCall, ToolOutcome
+from turnkeeper.sandbox.boxes import (
+    BoxLimits,
+    DriverSettings,
+    EndReason,
+    LoopBox,
+    SandboxDriver,
+    ToolBox,
+    ToolCall,
+    ToolOutcome,
+)
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
-from turnkeeper.settings import BoxLimitSettings, SandboxSettings
+from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
 
 WORKSPACE_MODE: Final = 0o755
 
@@ -21,7 +31,8 @@ def make_driver(settings: SandboxSettings, data_dir: DataDir, *, ids: IdSource, 
         state_dir=data_dir.boxes,
         warm_boxes=settings.warm,
         loop_limits=_limits(settings.loop_limits),
-        tool_limits=_limits(settings.tool_limits),
+        tool_limits=_tool_limits(settings.tool_limits),
+        cgroups=settings.cgroups,
     )
     driver = BwrapDriver if settings.kind == "bwrap" else UnsafeNoneDriver
     return driver(told, ids, clock)
@@ -59,6 +70,11 @@ class WorkerToolBox:
         """`sbx_...`."""
         return self._box.sandbox_id
 
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why a box that was lost ended, where that is known."""
+        return self._box.end_reason
+
     async def call(
         self, tool: str, arguments: Mapping[str, object], *, timeout_ms: int, max_output_bytes: int
     ) -> ToolOutcome:
@@ -80,9 +96,15 @@ def _let_in(workspace: Path) -> None:
 def _limits(settings: BoxLimitSettings) -> BoxLimits:
     return BoxLimits(
         memory_bytes=settings.memory_bytes,
+        box_memory_bytes=settings.box_memory_bytes,
+        cpu_millis=settings.cpu_millis,
         cpu_seconds=settings.cpu_seconds,
         processes=settings.processes,
         open_files=settings.open_files,
         file_bytes=settings.file_bytes,
         tmp_bytes=settings.tmp_bytes,
     )
+
+
+def _tool_limits(settings: ToolBoxLimitSettings) -> BoxLimits:
+    return replace(_limits(settings), disk_bytes=settings.disk_bytes, disk_files=settings.disk_files)

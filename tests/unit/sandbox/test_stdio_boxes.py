@@ -11,8 +11,9 @@ from tests.unit.sandbox.box_parts import PRELUDE, run
 from turnkeeper.clock import SystemClock
 from turnkeeper.sandbox import stdio_boxes
 from turnkeeper.sandbox.box_process import BoxProcess, Launch
-from turnkeeper.sandbox.boxes import MAX_OUTPUT_BYTES, BoxLost, SandboxUnavailable, ToolCall
+from turnkeeper.sandbox.boxes import MAX_OUTPUT_BYTES, BoxLimits, BoxLost, SandboxUnavailable, ToolCall
 from turnkeeper.sandbox.protocol import MAX_FRAME_BYTES, HarnessProtocolError
+from turnkeeper.sandbox.quota import WorkspaceQuota
 from turnkeeper.sandbox.stdio_boxes import MAX_ANSWER_BYTES, StdioLoopBox, StdioToolBox
 
 READY = '{"id": 0, "status": "ok", "text": "", "exit_status": null, "truncated": false}'
@@ -24,6 +25,12 @@ def python(script: str) -> Launch:
     return Launch((sys.executable, "-I", "-S", "-c", script), sys.executable)
 
 
+def tool_box(process: BoxProcess) -> StdioToolBox:
+    """A tool box over this process."""
+    quota = WorkspaceQuota(Path("/nonexistent"), BoxLimits(), process.signal_kill)
+    return StdioToolBox(process, "sbx_1", SystemClock(), BoxLimits(), quota)
+
+
 def with_agent(answer: str, use: Callable[[StdioToolBox], Awaitable[None]]) -> None:
     """Use a tool box whose agent answers the first call with this line, `MANY` in it being more text than allowed."""
     line = f"{answer!r}.replace('MANY', 'a' * {MAX_OUTPUT_BYTES + 10})"
@@ -31,7 +38,7 @@ def with_agent(answer: str, use: Callable[[StdioToolBox], Awaitable[None]]) -> N
 
     async def work() -> None:
         process = await BoxProcess.spawn(python(script), max_line_bytes=MAX_ANSWER_BYTES)
-        box = StdioToolBox(process, "sbx_1", SystemClock())
+        box = tool_box(process)
         try:
             await box.wait_ready(10_000)
             await use(box)
@@ -91,9 +98,7 @@ def test_an_endless_answer_is_a_lost_box() -> None:
     script = f"print({READY!r}, flush=True); input()\nwhile True: print('a' * 100000, end='')"
 
     async def work() -> None:
-        box = StdioToolBox(
-            await BoxProcess.spawn(python(script), max_line_bytes=MAX_ANSWER_BYTES), "sbx_1", SystemClock()
-        )
+        box = tool_box(await BoxProcess.spawn(python(script), max_line_bytes=MAX_ANSWER_BYTES))
         await box.wait_ready(10_000)
         with pytest.raises(BoxLost):
             await box.call(ToolCall("shell", {}))
@@ -105,7 +110,7 @@ def test_an_endless_answer_is_a_lost_box() -> None:
 def test_a_tool_box_that_never_gets_ready_is_unavailable() -> None:
     async def work() -> None:
         process = await BoxProcess.spawn(python("input()"), max_line_bytes=100)
-        box = StdioToolBox(process, "sbx_1", SystemClock())
+        box = tool_box(process)
         with pytest.raises(SandboxUnavailable, match="did not get ready"):
             await box.wait_ready(100)
         await box.kill()

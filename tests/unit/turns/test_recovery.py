@@ -207,6 +207,32 @@ def test_a_worker_that_lost_its_lease_lets_go_of_its_boxes(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+def test_a_turn_that_an_operator_failed_leaves_no_box_and_the_worker_goes_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, script(ignores), answer) as made:
+            turn = await running(made)
+            failed = await made.store.operations().fail_turn(turn.id, reason=None)
+            async with asyncio.timeout(20):
+                await made.sandbox.loop_boxes[0].gone.wait()
+            await made.settled(turn.session_id)
+            assert (failed.stop_reason, outcomes(made)) == ("internal_error", ["error"])
+            assert (await made.run_turn()).status == "completed"
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_an_operator_put_back_runs_its_next_attempt(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, script(ignores), answer) as made:
+            turn_id = await made.post(await made.session(), attempts=2)
+            await made.until(turn_id, lambda turn: turn.status == "running")
+            await made.store.operations().requeue_turn(turn_id)
+            done = await made.ended(turn_id)
+            assert (done.status, done.attempt, made.sandbox.left_behind) == ("completed", 2, [])
+
+    asyncio.run(main())
+
+
 def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(tmp_path: Path) -> None:
     async def main() -> None:
         gate = asyncio.Event()

@@ -17,7 +17,6 @@ from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import not_found
 from turnkeeper.api.reads import render_agent
-from turnkeeper.api.unbuilt import AGENT_QUERY
 from turnkeeper.turns.model import Agent
 
 router = APIRouter(prefix="/v1", tags=["agents"])
@@ -38,7 +37,7 @@ async def create_agent(request: Request, deps: Deps, caller: Caller) -> Response
 @router.get("/agents", responses=answers({200: "AgentList"}), openapi_extra=query(*LIST_QUERY))
 async def list_agents(request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists agents, newest first unless `order` says otherwise."""
-    wanted = list_query(Query(request, _LISTED, AGENT_QUERY), deps.cursor_secret, list="agents")
+    wanted = list_query(Query(request, _LISTED), deps.cursor_secret, list="agents")
     page = await read_page(wanted.page, lambda part: deps.store.agents(part, reach=caller.reach), _element)
     return render_list(page, cursor_maker(wanted.filters, deps.cursor_secret))
 

@@ -15,14 +15,13 @@ from turnkeeper.api.intake import parse_close, parse_session, parse_session_chan
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.reads import render_session
-from turnkeeper.api.unbuilt import SESSION_QUERY
 from turnkeeper.turns.access import check_agent
 from turnkeeper.turns.model import Session
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
 _LISTED: Final = frozenset({"limit", "after", "order", "agent_id", *SESSION_FILTERS})
-_NARROWED: Final = (*LIST_QUERY, "agent_id", "session_status", "created_after", "created_before")
+_NARROWED: Final = (*LIST_QUERY, "agent_id", "session_status", "created_after", "created_before", "metadata")
 
 
 @router.post("/sessions", status_code=201, responses=answers({201: "Session"}), openapi_extra=body("NewSession"))
@@ -44,7 +43,7 @@ async def create_session(request: Request, deps: Deps, caller: Caller) -> Respon
 )
 async def list_sessions(request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists sessions, newest first unless `order` says otherwise."""
-    values = Query(request, _LISTED, SESSION_QUERY)
+    values = Query(request, _LISTED, by_metadata=True)
     agent_id = values.text("agent_id")
     if agent_id is not None:
         require_id(agent_id, "agt", "agent")

@@ -15,7 +15,6 @@ from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.posting import answer_post, check_schema, new_turn, wants_stream
 from turnkeeper.api.reads import read_turn, render_submission
-from turnkeeper.api.unbuilt import TURN_QUERY
 from turnkeeper.api.waiting import wait_for_end
 from turnkeeper.turns.model import ApiKey, Turn
 from turnkeeper.turns.ports import Page
@@ -25,7 +24,7 @@ MAX_WAIT_MS: Final = 60_000
 router = APIRouter(prefix="/v1", tags=["turns"])
 
 _LISTED: Final = frozenset({"limit", "after", "order", *TURN_FILTERS})
-_NARROWED: Final = (*LIST_QUERY, "turn_status", "stop_reason", "created_after", "created_before")
+_NARROWED: Final = (*LIST_QUERY, "turn_status", "stop_reason", "created_after", "created_before", "metadata")
 
 
 @router.post(
@@ -53,7 +52,7 @@ async def post_turn(session_id: str, request: Request, deps: Deps, caller: Calle
 @router.get("/sessions/{session_id}/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*_NARROWED))
 async def list_session_turns(session_id: str, request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists the turns of a session, newest first unless `order` says otherwise."""
-    values = Query(request, _LISTED, TURN_QUERY)
+    values = Query(request, _LISTED, by_metadata=True)
     await deps.store.session(require_id(session_id, "ses", "session"))
     return await _list(deps, caller, values, session_id)
 
@@ -61,7 +60,7 @@ async def list_session_turns(session_id: str, request: Request, deps: Deps, call
 @router.get("/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*_NARROWED))
 async def list_turns(request: Request, deps: Deps, caller: Caller) -> Response:
     """Lists turns of all sessions, newest first unless `order` says otherwise."""
-    return await _list(deps, caller, Query(request, _LISTED, TURN_QUERY), None)
+    return await _list(deps, caller, Query(request, _LISTED, by_metadata=True), None)
 
 
 @router.get("/turns/{turn_id}", responses=answers({200: "Turn"}), openapi_extra=query("wait_ms"))
