@@ -68,10 +68,12 @@ from turnkeeper.client.turn_api.views import (
     SessionSnapshot,
     StreamToken,
     Submission,
+    TextPiece,
     Usage,
     WebhookDelivery,
     WebhookEndpoint,
 )
+from turnkeeper.client.turn_api.written import Written, WrittenTexts
 from turnkeeper.client.turns import GuardedTurn, ToolCall
 from turnkeeper.client.verdicts import Abilities
 
@@ -149,6 +151,7 @@ __all__ = [
     "SyncTurn",
     "SystemTime",
     "TermsStore",
+    "TextPiece",
     "Time",
     "Timing",
     "TooMany",
@@ -163,6 +166,8 @@ __all__ = [
     "WebhookDelivery",
     "WebhookEndpoint",
     "WebhookRejected",
+    "Written",
+    "WrittenTexts",
     "log_audit",
     "verify_webhook",
 ]

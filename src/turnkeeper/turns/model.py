@@ -285,12 +285,16 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A turn at the front of its session's queue, now this owner's."""
+    """A turn at the front of its session's queue, now this owner's.
+
+    `last_beat_at` is when the owner from whom it was taken over was last heard of.
+    """
 
     fence: Fence
     turn: Turn
     session: Session
     agent: Agent
+    last_beat_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
