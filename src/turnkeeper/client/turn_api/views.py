@@ -261,7 +261,7 @@ class StreamToken(Document):
 class TextPiece(Document):
     """Text of a message, in `data` of the events that carry some (contract 10.3).
 
-    `offset` counts the characters before `text` in a delta, and all of them in a snapshot; a completed message has none.
+    `offset` counts the characters before `text` in a delta, all of them in a snapshot; a completed message has none.
     """
 
     __slots__ = ()
