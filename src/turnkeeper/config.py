@@ -143,7 +143,7 @@ def _flatten(tree: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[
 
 def _anchored(name: tuple[str, ...], value: object, folder: Path) -> object:
     # A path in a file is meant from that file, so that it does not change with where a command is started.
-    if name in PATH_SETTINGS and isinstance(value, str | Path):
+    if _known_as(name) in PATH_SETTINGS and isinstance(value, str | Path):
         return (folder / Path(value).expanduser()).absolute()
     return value
 
@@ -195,7 +195,27 @@ def _pattern(location: tuple[str, ...]) -> tuple[str, ...]:
     return (*location[:-1], PROVIDER_PLACEHOLDER) if location[:-1] in NAMED_BRANCHES else location
 
 
+def _known_as(name: tuple[str, ...]) -> tuple[str, ...]:
+    return (*name[:-2], PROVIDER_PLACEHOLDER, name[-1]) if name[:-2] in NAMED_BRANCHES else name
+
+
 def _provider_secrets(settings: Settings, environ: Mapping[str, str]) -> dict[str, SecretStr]:
+    return _secrets_of_variables(settings, environ) | _secrets_of_files(settings)
+
+
+def _secrets_of_files(settings: Settings) -> dict[str, SecretStr]:
+    secrets: dict[str, SecretStr] = {}
+    for name, provider in settings.providers.items():
+        if provider.api_key_file is None:
+            continue
+        try:
+            secrets[name] = SecretStr(provider.api_key_file.read_text(encoding="ascii").strip())
+        except (OSError, ValueError) as error:
+            raise ConfigInvalid(f"providers.{name}.api_key_file cannot be read: {provider.api_key_file}") from error
+    return secrets
+
+
+def _secrets_of_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str, SecretStr]:
     return {
         name: SecretStr(environ[provider.api_key_env])
         for name, provider in settings.providers.items()

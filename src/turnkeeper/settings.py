@@ -24,6 +24,7 @@ PATH_SETTINGS: Final = frozenset(
         ("data_dir",),
         *(("guardian", name) for name in ("secret_file", "approver_key_file", "policy")),
         ("guardian", "retention", "archive_dir"),
+        ("providers", PROVIDER_PLACEHOLDER, "api_key_file"),
     }
 )
 
@@ -343,23 +344,53 @@ class LogSettings(Branch):
 class ProviderSettings(Branch):
     """A place where models are called, under the name that agents use for it."""
 
-    kind: Literal["openai", "local"] = Field(
-        description="`openai`: any endpoint with Chat Completions. `local`: llama.cpp with the installed weights."
+    kind: Literal["openai", "anthropic", "local"] = Field(
+        description="`openai`: Chat Completions and Responses. `anthropic`: Messages. `local`: the installed weights."
     )
-    base_url: str | None = Field(default=None, description="Root of the API, such as `http://127.0.0.1:9000/v1`.")
+    base_url: str | None = Field(
+        default=None, description="Root of the API with its `/v1`, such as `http://127.0.0.1:9000/v1`."
+    )
     api_key_env: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Name of the variable that holds the provider's key.",
     )
+    api_key_file: Path | None = Field(default=None, description="File that holds the provider's key.")
+    protocol: Literal["chat_completions", "responses"] = Field(
+        default="chat_completions", description="What the built-in agent speaks to a provider of kind `openai`."
+    )
+    model_aliases: tuple[str, ...] = Field(
+        default=(),
+        description="Names by which a client in a box may call its agent's model, and no other; `*` ends a beginning.",
+    )
+    max_calls_at_once: Count | None = Field(default=None, description="Calls of all turns at one time. Unset: any.")
+    max_calls_per_minute: Count | None = Field(default=None, description="Calls of all turns in a minute. Unset: any.")
+    max_wait_ms: Count = Field(default=60_000, description="How long a call waits for these limits before it is 429.")
+    connect_timeout_ms: Count = Field(default=10_000, description="How long a connection may take.")
+    read_timeout_ms: Count = Field(default=300_000, description="Longest silence of the provider inside a call.")
 
     @model_validator(mode="after")
     def _complete(self) -> "ProviderSettings":
-        if self.kind == "openai" and self.base_url is None:
-            raise ValueError("kind 'openai' needs base_url")
-        if self.kind == "local" and (self.base_url is not None or self.api_key_env is not None):
-            raise ValueError("kind 'local' starts its own server and takes neither base_url nor api_key_env")
+        keyed = self.api_key_env is not None or self.api_key_file is not None
+        if self.kind != "local" and self.base_url is None:
+            raise ValueError(f"kind {self.kind!r} needs base_url")
+        if self.kind == "local" and (self.base_url is not None or keyed):
+            raise ValueError("kind 'local' starts its own server and takes neither base_url nor a key")
+        if self.api_key_env is not None and self.api_key_file is not None:
+            raise ValueError("the key stands in api_key_env or in api_key_file, not in both")
         return self
+
+
+class GatewaySettings(Branch):
+    """The model gateway: what one turn may ask of its model."""
+
+    max_request_bytes: Count = Field(default=32 * Mebibyte, description="Longest request of an agent to its model.")
+    max_response_bytes: Count = Field(default=4 * Mebibyte, description="Longest whole answer of a provider.")
+    max_stream_bytes: Count = Field(default=256 * Mebibyte, description="Longest streamed answer, frames included.")
+    call_timeout_ms: Count = Field(default=600_000, description="How long one call may take, repeats included.")
+    max_calls_at_once: Count = Field(default=4, description="Calls of one turn at one time; a further one waits.")
+    max_calls_per_minute: Count = Field(default=600, description="Calls of one turn in a minute; above it 429.")
+    max_retries: CountOrNone = Field(default=2, description="Times a call that may succeed later is sent again.")
 
 
 ProviderName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
@@ -374,6 +405,7 @@ class Settings(Branch):
     guardian: GuardianSettings = GuardianSettings()
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    gateway: GatewaySettings = GatewaySettings()
     limits: LimitSettings = LimitSettings()
     webhooks: WebhookSettings = WebhookSettings()
     retention: SessionRetentionSettings = SessionRetentionSettings()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import httpx
 from pydantic import SecretStr
 
 from turnkeeper.sandbox.gateway import GatewayHandle, GatewayLimits, Meter, ModelGateway, ModelSpec, Retry
-from turnkeeper.sandbox.providers import Provider, openai_provider
+from turnkeeper.sandbox.providers import Provider, anthropic_provider, openai_provider
 from turnkeeper.sandbox.upstream import UpstreamLimits
 from turnkeeper.testing.memory_meter import MemoryMeter
 from turnkeeper.testing.scripted_model import Script, ScriptedModel
@@ -46,6 +46,7 @@ async def gateway_rig(
     limits: GatewayLimits = LIMITS,
     provider_for: Callable[[str], Provider] | None = None,
     params: dict[str, object] | None = None,
+    aliases: tuple[str, ...] = (),
 ) -> AsyncGenerator[Rig]:
     """Opens everything and closes it again."""
     meter = meter or MemoryMeter()
@@ -57,7 +58,7 @@ async def gateway_rig(
         async def on_retry(retry: Retry) -> None:
             retries.append(retry)
 
-        spec = ModelSpec(make(model.base_url), "m1", params or {})
+        spec = ModelSpec(make(model.base_url), "m1", params or {}, aliases)
         handle = await gateway.open(folder, spec, meter, on_retry=on_retry)
         try:
             async with client_of(handle) as client:
@@ -70,6 +71,11 @@ async def gateway_rig(
 def stub_provider(base_url: str) -> Provider:
     """The scripted model as a provider."""
     return openai_provider("stub", base_url, SecretStr(KEY))
+
+
+def anthropic_stub(base_url: str) -> Provider:
+    """The scripted model as a provider that speaks Anthropic's Messages."""
+    return anthropic_provider("stub", base_url, SecretStr(KEY))
 
 
 def client_of(handle: GatewayHandle) -> httpx.AsyncClient:
@@ -85,7 +91,8 @@ async def raw_provider(answer: bytes) -> AsyncGenerator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
-        await writer.drain()
+        with suppress(ConnectionError):
+            await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -53,7 +53,7 @@ def test_a_call_goes_through_and_is_settled_with_the_providers_count(tmp_path: P
 
 def test_the_gateway_adds_the_key_and_nothing_of_the_box_goes_out_but_the_request(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
-        headers = {"authorization": "Bearer box", "cookie": "a=b", "x-box": "1", "host": "elsewhere"}
+        headers = {"authorization": "Bearer box", "cookie": "a=b", "x-box": "1", "host": "localhost:8080"}
         response = await rig.client.post("/v1/chat/completions", json=BODY, headers=headers)
         assert KEY not in str(response.headers) + response.text
 
@@ -80,11 +80,17 @@ def test_provider_headers_stay_outside(tmp_path: Path) -> None:
         ("POST", "/v1/chat/completions/", (404, "not_found")),
         ("POST", "/v1/chat/completions?x=1", (404, "not_found")),
         ("POST", "/v1/embeddings", (404, "not_found")),
-        ("GET", "/v1/models", (404, "not_found")),
+        ("POST", "/v1/models", (404, "not_found")),
+        ("GET", "/v1/models/m2", (404, "not_found")),
+        ("POST", "/v1/messages", (404, "not_found")),
+        ("GET", "/v1/responses", (400, "method_not_allowed")),
+        ("POST", "/v1/responses/resp_1/cancel", (404, "not_found")),
         ("GET", "/", (404, "not_found")),
     ],
 )
-def test_there_is_exactly_one_route(tmp_path: Path, method: str, target: str, expected: tuple[int, str]) -> None:
+def test_there_are_exactly_the_completion_routes(
+    tmp_path: Path, method: str, target: str, expected: tuple[int, str]
+) -> None:
     async def body(rig: Rig) -> None:
         assert error_of(await rig.client.request(method, target)) == expected
 
@@ -95,8 +101,7 @@ def test_there_is_exactly_one_route(tmp_path: Path, method: str, target: str, ex
     ("members", "expected"),
     [
         ({"model": "m2"}, (403, "model_not_allowed")),
-        ({"stream": True}, (400, "not_supported_yet")),
-        ({"logit_bias": {}}, (400, "parameter_not_allowed")),
+        ({"functions": "f"}, (400, "parameter_not_allowed")),
         ({"messages": []}, (400, "invalid_request")),
     ],
 )
@@ -192,16 +197,18 @@ def test_the_agents_parameters_are_sent(tmp_path: Path) -> None:
     assert run(tmp_path, [YES], body, params={"temperature": 0}).model.requests[0].body["temperature"] == 0
 
 
-def test_a_second_call_at_once_is_refused(tmp_path: Path) -> None:
+def test_a_call_over_the_number_at_once_waits_for_the_one_before(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
         rig.meter.settling = asyncio.Event()
         first = asyncio.ensure_future(rig.ask())
-        await rig.model.wait_until(lambda: len(rig.model.requests) == 1)
-        assert error_of(await rig.ask()) == (429, "call_in_progress")
+        await rig.meter.wait_until(lambda: rig.meter.settle_calls == 1)
+        second = asyncio.ensure_future(rig.ask())
+        await asyncio.wait({second}, timeout=0.05)
+        assert len(rig.meter.reservations) == 1
         rig.meter.settling.set()
-        assert (await first).status_code == 200
+        assert [(await asking).status_code for asking in (first, second)] == [200, 200]
 
-    assert len(run(tmp_path, [YES], body).meter.settlements) == 1
+    run(tmp_path, [YES, YES], body, limits=replace(LIMITS, max_calls_at_once=1))
 
 
 def test_calls_over_the_rate_are_refused(tmp_path: Path) -> None:
@@ -247,7 +254,7 @@ def test_retry_after_is_honored_up_to_a_cap(tmp_path: Path, header: str, delay_m
 def test_repeats_end(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
         response = await rig.ask()
-        assert error_of(response) == (502, "provider_unavailable")
+        assert error_of(response) == (503, "provider_unavailable")
         assert response.json()["error"]["retryable"] is True
 
     rig = run(tmp_path, [ScriptedAnswer(status=503)] * 9, body)
@@ -259,27 +266,29 @@ def test_repeats_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("answer", "told"),
     [
-        (ScriptedAnswer(status=400), "provider_rejected"),
-        (ScriptedAnswer(status=401), "provider_denied"),
-        (ScriptedAnswer(status=403), "provider_denied"),
-        (ScriptedAnswer(status=404), "provider_model_unknown"),
-        (ScriptedAnswer(status=418), "provider_rejected"),
-        (ScriptedAnswer(status=302, headers={"location": "http://127.0.0.1:1/"}), "provider_redirected"),
-        (ScriptedAnswer(status=400, error_code="context_length_exceeded"), "context_length_exceeded"),
-        (ScriptedAnswer(status=429, error_code="insufficient_quota"), "provider_denied"),
+        (ScriptedAnswer(status=400), (400, "provider_rejected")),
+        (ScriptedAnswer(status=401), (403, "provider_denied")),
+        (ScriptedAnswer(status=403), (403, "provider_denied")),
+        (ScriptedAnswer(status=404), (404, "provider_model_unknown")),
+        (ScriptedAnswer(status=418), (400, "provider_rejected")),
+        (ScriptedAnswer(status=302, headers={"location": "http://127.0.0.1:1/"}), (502, "provider_redirected")),
+        (ScriptedAnswer(status=400, error_code="context_length_exceeded"), (400, "context_length_exceeded")),
+        (ScriptedAnswer(status=429, error_code="insufficient_quota"), (403, "provider_denied")),
     ],
 )
-def test_a_refusal_for_good_is_not_repeated(tmp_path: Path, answer: ScriptedAnswer, code: str) -> None:
+def test_a_refusal_for_good_is_not_repeated(tmp_path: Path, answer: ScriptedAnswer, told: tuple[int, str]) -> None:
     async def body(rig: Rig) -> None:
-        assert error_of(await rig.ask()) == (502, code)
+        response = await rig.ask()
+        assert error_of(response) == told
+        assert response.headers["x-should-retry"] == "false"
 
     rig = run(tmp_path, [answer, YES], body)
 
     assert len(rig.model.requests) == 1
     assert rig.handle.last_error is not None
-    assert (rig.handle.last_error.code, rig.handle.last_error.retryable) == (code, False)
+    assert (rig.handle.last_error.code, rig.handle.last_error.retryable) == (told[1], False)
     assert rig.meter.settlements[0].usage == CallUsage()
 
 
@@ -346,7 +355,7 @@ def test_an_answer_without_a_choice_costs_what_the_provider_says(tmp_path: Path)
 
 def test_a_call_that_takes_too_long_is_given_up_and_costs_the_reservation(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
-        assert error_of(await rig.ask()) == (502, "provider_timeout")
+        assert error_of(await rig.ask()) == (503, "provider_timeout")
         await rig.model.wait_until(lambda: rig.model.abandoned == 1)
 
     limits = replace(LIMITS, call_timeout_ms=50)
@@ -435,7 +444,7 @@ def test_a_process_that_is_asked_to_stop_settles_first(tmp_path: Path) -> None:
 
 def test_a_provider_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
-        assert error_of(await rig.ask()) == (502, "provider_unreachable")
+        assert error_of(await rig.ask()) == (503, "provider_unreachable")
 
     def nobody(_: str) -> Provider:
         return openai_provider("stub", "http://127.0.0.1:1/v1", SecretStr(KEY))
@@ -449,7 +458,7 @@ def test_a_provider_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
 
 def test_a_local_model_that_is_down_has_a_name_of_its_own(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
-        assert error_of(await rig.ask()) == (502, "local_model_unavailable")
+        assert error_of(await rig.ask()) == (503, "local_model_unavailable")
 
     def down(_: str) -> Provider:
         return local_provider("local", "http://127.0.0.1:1/v1", SecretStr(KEY))
@@ -476,7 +485,7 @@ def test_an_answer_that_breaks_off_is_not_paid_twice(tmp_path: Path) -> None:
                 return stub_provider(url)
 
             async with gateway_rig(tmp_path, [], provider_for=breaking_off) as rig:
-                assert error_of(await rig.ask()) == (502, "provider_connection_lost")
+                assert error_of(await rig.ask()) == (503, "provider_connection_lost")
             return rig
 
     rig = asyncio.run(main())

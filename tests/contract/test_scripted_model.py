@@ -86,9 +86,42 @@ def test_a_key_is_demanded_and_other_routes_are_not_there() -> None:
         assert model.requests == []
 
 
-def test_streams_are_not_scripted() -> None:
-    with running_scripted_model([ScriptedAnswer(text="a")]) as model:
-        assert ask(model, stream=True).status_code == 400
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
+def test_a_stream_says_word_by_word_what_the_whole_answer_says(path: str) -> None:
+    answer = ScriptedAnswer(text="one two three", tool_calls=(ScriptedCall("shell", '{"a": 1}'),), reasoning="hm so")
+    body = BODY | {"input": "hi"}
+    with running_scripted_model([answer, answer]) as model:
+        whole = httpx.post(model.base_url + path, json=body, trust_env=False).text
+        stream = httpx.post(model.base_url + path, json=body | {"stream": True}, trust_env=False)
+
+    assert stream.headers["content-type"] == "text/event-stream"
+    assert all(f'"{word}"' in stream.text for word in ("one", " two", " three", "shell"))
+    assert "one two three" in whole
+
+
+def test_a_stream_can_break_off_or_fail_in_the_middle() -> None:
+    script = [ScriptedAnswer(text="a b c", cut_after_events=2), ScriptedAnswer(text="a", stream_error="overloaded")]
+    with running_scripted_model(script) as model:
+        with pytest.raises(httpx.RemoteProtocolError):
+            ask(model, stream=True)
+        assert "scripted model: overloaded" in ask(model, stream=True).text
+
+
+def test_a_script_sees_how_far_an_agent_has_come_in_every_protocol() -> None:
+    seen: list[int] = []
+
+    def script(request: SeenRequest) -> ScriptedAnswer:
+        seen.append(request.tool_results)
+        return ScriptedAnswer(text="ok")
+
+    with running_scripted_model(script) as model:
+        ask(model, messages=[{"role": "tool", "content": "x", "tool_call_id": "1"}])
+        items = [{"type": "function_call_output", "call_id": "1", "output": "x"}]
+        httpx.post(f"{model.base_url}/responses", json={"input": items}, trust_env=False)
+        blocks = [{"type": "tool_result", "tool_use_id": "1", "content": "x"}]
+        said = [{"role": "user", "content": blocks}]
+        httpx.post(f"{model.base_url}/messages?beta=true", json={"messages": said}, trust_env=False)
+    assert seen == [1, 1, 1]
 
 
 def test_stopping_twice_is_fine() -> None:

@@ -36,10 +36,7 @@ def names(heading: str) -> list[str]:
 @cache
 def renderers() -> dict[str, str]:
     """For each type that a function of the catalogue names, that function."""
-    found = {
-        **RENDERED_ELSEWHERE,
-        **dict.fromkeys(("session.busy", "session.idle", "session.paused"), "session_activity"),
-    }
+    found = {name: shared for shared, types in SHARED.items() for name in types}
     for path in CATALOGUES.glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):

@@ -126,11 +126,13 @@ async def opened(
     settings: ApiSettings | None = None,
     streams: StreamRegistry | None = None,
     queue_depth: int = 100,
+    *,
     clock: Clock | None = None,
+    url: str | None = None,
 ) -> AsyncGenerator[Api]:
     clock, news = clock or SystemClock(), LocalWakeups()
     store = await SqlTurnStore.open(
-        f"sqlite:///{folder}/turnkeeper.db",
+        url or f"sqlite:///{folder}/turnkeeper.db",
         clock=clock,
         ids=RandomIds(clock),
         wakeups=news,

@@ -79,7 +79,7 @@ def test_the_server_takes_only_its_own_key_and_leaves_no_path_in_answers(tmp_pat
         local, gateway = LocalModel(), ModelGateway()
         provider = await local.start()
         async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as stranger:
-            assert (await stranger.post(provider.completions_url, json=BODY)).status_code == 401
+            assert (await stranger.post(provider.url("/chat/completions"), json=BODY)).status_code == 401
         handle = await gateway.open(tmp_path, ModelSpec(provider, "m1", {"max_tokens": 8}), MemoryMeter())
         async with client_of(handle) as client:
             answer = await client.post("/v1/chat/completions", json=BODY, timeout=DEADLINE_S)
@@ -116,7 +116,7 @@ def test_a_server_that_was_killed_comes_back_under_the_same_address(tmp_path: Pa
         await local.wait_for_start(2, timeout_ms=DEADLINE_S * 1000)
         assert await local.start() == before
         async with httpx.AsyncClient(trust_env=False) as client:
-            assert (await client.post(before.completions_url, json=BODY)).status_code == 401
+            assert (await client.post(before.url("/chat/completions"), json=BODY)).status_code == 401
         await local.stop()
         assert local.pid is None
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from turnkeeper.config import ConfigInvalid, Configuration, load_configuration
-from turnkeeper.settings import PATH_SETTINGS, Branch, Settings, leaves, render_value, unsafe_choices
+from turnkeeper.settings import PATH_SETTINGS, known_settings, leaves, render_value, unsafe_choices
 
 HOME = {"HOME": "/home/somebody"}
 
@@ -126,17 +126,15 @@ def test_a_path_in_a_file_is_meant_from_that_file(write: "Writer") -> None:
 def test_every_path_in_the_tree_is_anchored() -> None:
     """A new path setting must be put in the list."""
 
-    def paths(model: type[BaseModel], above: tuple[str, ...]) -> set[tuple[str, ...]]:
-        found: set[tuple[str, ...]] = set()
-        for name, info in model.model_fields.items():
-            annotation = info.annotation
-            if isinstance(annotation, type) and issubclass(annotation, Branch):
-                found |= paths(annotation, (*above, name))
-            elif annotation in (Path, Path | None):
-                found.add((*above, name))
-        return found
+    paths = {
+        setting.name for setting in known_settings() if setting.field is not None and _is_path(setting.field.annotation)
+    }
 
-    assert paths(Settings, ()) == PATH_SETTINGS
+    assert paths == PATH_SETTINGS
+
+
+def _is_path(annotation: object) -> bool:
+    return annotation in (Path, Path | None)
 
 
 def test_a_provider_key_is_read_from_the_variable_it_names_and_never_printed(write: "Writer") -> None:
@@ -146,6 +144,19 @@ def test_a_provider_key_is_read_from_the_variable_it_names_and_never_printed(wri
     assert configuration.provider_secrets["stub"].get_secret_value() == "hunter2"
     assert "hunter2" not in repr(configuration)
     assert "stub" not in write.load(text).provider_secrets
+
+
+def test_a_provider_key_can_stand_in_a_file_beside_the_settings(write: "Writer") -> None:
+    """The path is meant from the file it stands in; what it holds is printed nowhere."""
+    (write.file.parent / "key").write_text("hunter2\n")
+    text = '[providers.stub]\nkind = "anthropic"\nbase_url = "https://a.example/v1"\napi_key_file = "{}"\n'
+    configuration = write.load(text.format("key"))
+    assert configuration.provider_secrets["stub"].get_secret_value() == "hunter2"
+    assert "hunter2" not in repr(configuration)
+    with pytest.raises(ConfigInvalid, match=r"providers\.stub\.api_key_file"):
+        write.load(text.format("missing"))
+    with pytest.raises(ConfigInvalid, match="not in both"):
+        write.load(text.format("key") + 'api_key_env = "K"\n')
 
 
 def test_a_password_in_the_store_url_is_stars_wherever_it_is_printed() -> None:

@@ -9,7 +9,9 @@ from fastapi import Depends, Request
 
 from turnkeeper.api.event_reads import EventReads
 from turnkeeper.api.rates import RequestRates
+from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
+from turnkeeper.api.stream_wards import StreamWards
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.webhooks.addresses import Network
 from turnkeeper.events.webhooks.ports import WebhookStore
@@ -36,6 +38,10 @@ class News(Protocol):
 
     def watch(self, topic: str) -> AbstractContextManager[Watch]:
         """A watch on the topic: begin it, then read, then wait."""
+        ...
+
+    def also(self, topic: str, watch: Watch) -> AbstractContextManager[None]:
+        """Has a watch rung for another topic as well."""
         ...
 
 
@@ -89,6 +95,8 @@ class ApiDeps:
     settings: ApiSettings = ApiSettings()
     streams: StreamRegistry = field(default_factory=StreamRegistry)
     event_reads: EventReads = field(default_factory=EventReads)
+    feeds: SessionFeeds = field(default_factory=SessionFeeds)
+    wards: StreamWards = field(default_factory=StreamWards)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     questions: GuardianQuestions | None = None
     texts: OpenTexts = field(default_factory=lambda: OpenTexts(LocalWakeups()))

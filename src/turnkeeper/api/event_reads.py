@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from turnkeeper.api.sse import Framed, framed
 from turnkeeper.events.envelope import Event
 
 _Wanted: TypeAlias = tuple[str, int, int, str | None]
@@ -25,11 +26,11 @@ class EventReads:
     """The reads of one event loop."""
 
     def __init__(self) -> None:
-        self._forming: dict[_Wanted, asyncio.Task[tuple[Event, ...]]] = {}
+        self._forming: dict[_Wanted, asyncio.Task[tuple[Framed, ...]]] = {}
 
     async def after(
         self, source: EventSource, session_id: str, after: int, *, limit: int, turn_id: str | None
-    ) -> tuple[Event, ...]:
+    ) -> tuple[Framed, ...]:
         """Stored events with `sequence > after`, ascending, at most `limit`; raises what the source raises."""
         wanted = (session_id, after, limit, turn_id)
         read = self._forming.get(wanted)
@@ -40,13 +41,14 @@ class EventReads:
         # One reader who goes away takes the events from nobody else.
         return await asyncio.shield(read)
 
-    async def _read(self, source: EventSource, wanted: _Wanted) -> tuple[Event, ...]:
+    async def _read(self, source: EventSource, wanted: _Wanted) -> tuple[Framed, ...]:
         del self._forming[wanted]
         session_id, after, limit, turn_id = wanted
-        return await source.events(session_id, after=after, limit=limit, turn_id=turn_id)
+        events = await source.events(session_id, after=after, limit=limit, turn_id=turn_id)
+        return tuple(framed(event) for event in events)
 
 
-def _retrieve(read: asyncio.Task[tuple[Event, ...]]) -> None:
+def _retrieve(read: asyncio.Task[tuple[Framed, ...]]) -> None:
     # When everybody has gone meanwhile, nobody is left to be told.
     if not read.cancelled():
         read.exception()

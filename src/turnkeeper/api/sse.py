@@ -5,6 +5,7 @@ Answers for frames that one stored text can never split, and for memory that a s
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import orjson
@@ -22,6 +23,19 @@ ClosingReason: TypeAlias = Literal[
 ]
 
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """A stored event with its frame, which is the same for every reader."""
+
+    event: Event
+    frame: bytes
+
+
+def framed(event: Event) -> Framed:
+    """The event with its frame."""
+    return Framed(event, event_frame(event))
 
 
 def event_frame(event: Event) -> bytes:
@@ -63,7 +77,8 @@ class FrameBuffer:
         self._frames: deque[bytes] = deque()
         self._bytes = 0
         self._closed = False
-        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._filled: asyncio.Future[bool] | None = None
 
     async def put(self, frame: bytes, *, timeout_ms: int) -> bool:
         """Takes the frame as soon as it fits. `False`: it did not fit within the time."""
@@ -72,7 +87,7 @@ class FrameBuffer:
             try:
                 async with asyncio.timeout(timeout_ms / 1000):
                     while not self._fits(frame):
-                        await self._change()
+                        await self._room()
             except TimeoutError:
                 return False
         self._append(frame)
@@ -97,19 +112,24 @@ class FrameBuffer:
 
     async def get(self, *, timeout_ms: int) -> bytes | None:
         """The next frame; a heartbeat when nothing came within the time; `None` at the end."""
-        if not self._frames and not self._closed:
-            try:
-                async with asyncio.timeout(timeout_ms / 1000):
-                    while not self._frames and not self._closed:
-                        await self._change()
-            except TimeoutError:
-                return HEARTBEAT
+        if not self._frames and not self._closed and not await self._filling(timeout_ms):
+            return HEARTBEAT
         if not self._frames:
             return None
         taken = self._frames.popleft()
         self._bytes -= len(taken)
-        self._changed.set()
+        self._taken.set()
         return taken
+
+    async def _filling(self, timeout_ms: int) -> bool:
+        loop = asyncio.get_running_loop()
+        filled = self._filled = loop.create_future()
+        # Every reader of every event waits here; `asyncio.timeout` would be a sixth of what the event costs.
+        timer = loop.call_later(timeout_ms / 1000, _settle, filled, False)
+        try:
+            return await filled
+        finally:
+            timer.cancel()
 
     def _fits(self, frame: bytes) -> bool:
         if not self._frames:
@@ -119,8 +139,14 @@ class FrameBuffer:
     def _append(self, frame: bytes) -> None:
         self._frames.append(frame)
         self._bytes += len(frame)
-        self._changed.set()
+        if self._filled is not None:
+            _settle(self._filled, True)
 
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    async def _room(self) -> None:
+        self._taken.clear()
+        await self._taken.wait()
+
+
+def _settle(future: asyncio.Future[bool], outcome: bool) -> None:
+    if not future.done():
+        future.set_result(outcome)

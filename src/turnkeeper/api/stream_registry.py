@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
+from turnkeeper.api.sse import ClosingReason
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.turns.wakeups import Watch
 
@@ -30,6 +31,7 @@ class StreamRegistry:
         self._max_per_key = max_per_key
         self._open: Counter[str] = Counter()
         self._waits: set[Watch] = set()
+        self._ends: set[asyncio.Future[ClosingReason]] = set()
         self._draining = asyncio.Event()
 
     @property
@@ -47,6 +49,21 @@ class StreamRegistry:
         self._draining.set()
         for watch in tuple(self._waits):
             watch.ring()
+        for over in self._ends:
+            if not over.done():
+                over.set_result("deploy")
+
+    @contextmanager
+    def ending(self) -> Generator["asyncio.Future[ClosingReason]"]:
+        """Why a stream ends, as soon as somebody knows: set to `deploy` when the server stops."""
+        over: asyncio.Future[ClosingReason] = asyncio.get_running_loop().create_future()
+        if self._draining.is_set():
+            over.set_result("deploy")
+        self._ends.add(over)
+        try:
+            yield over
+        finally:
+            self._ends.discard(over)
 
     @contextmanager
     def attach(self, watch: Watch) -> Generator[None]:

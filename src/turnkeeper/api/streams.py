@@ -1,8 +1,8 @@
 """One open event stream, from the store to the wire (contract 11).
 
-Answers for every stored event after the start, each once, in order, with no seam between stored and live: it watches
-before it reads and goes on from the last sequence. Must never drop a stored event, wait for a reader for ever, or
-cancel anything when a connection is lost.
+Answers for every stored event after the start, each once, in order, with no seam between stored and live: it has a seat
+at the session's feed before it reads, and goes on from the last sequence. Must never drop a stored event, wait for a
+reader for ever, or cancel anything when a connection is lost.
 """
 
 import asyncio
@@ -15,20 +15,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from turnkeeper.api.deps import ApiDeps
-from turnkeeper.api.sse import FIRST_LINE, ClosingReason, FrameBuffer, closing_frame, event_frame, ready_frame
+from turnkeeper.api.session_feeds import BATCH_EVENTS
+from turnkeeper.api.sse import FIRST_LINE, ClosingReason, FrameBuffer, Framed, closing_frame, ready_frame
 from turnkeeper.api.stream_texts import StreamedTexts, TextScope
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event
 from turnkeeper.turns.model import ApiKey
-from turnkeeper.turns.ports import deletion_topic
 
-BATCH_EVENTS: Final = 32
 SLOW_READER_MS: Final = 10_000
 CLOSE_GRACE_MS: Final = 5_000
 SESSION_ENDING: Final = "session.closed"
-STREAMS_PER_POLL: Final = 100
-"""Up to this many open streams look for lost news every `poll_ms`; more of them look less often."""
-
 T = TypeVar("T")
 
 
@@ -115,70 +111,83 @@ class EventStreamResponse(Response):
         self._buffer.close(closing_frame(reason, after=self._position))
 
     async def _until_over(self) -> ClosingReason:
-        async with _Tasks() as tasks:
-            following = tasks.start(self._follow())
-            stopping = tasks.start(self._deps.streams.draining.wait())
-            shut = tasks.start(self._until_shut())
-            if self._texts is not None:
-                tasks.start(self._texts.follow(self._deps.news))
-            await asyncio.wait(
-                {following, stopping, shut},
-                timeout=self._deps.settings.sse_max_age_ms / 1000,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if following.done():
-                return following.result()
-            if stopping.done():
-                return "deploy"
-            return shut.result() if shut.done() else "max_age"
+        deps, settings = self._deps, self._deps.settings
+        look_ms = settings.sse_heartbeat_ms
+        with deps.streams.ending() as over:
+            async with _Tasks() as tasks:
+                with deps.wards.guard(deps, self._caller.secret_sha256, self._plan.session_id, over, look_ms=look_ms):
+                    following = tasks.start(self._follow())
+                    if self._texts is not None:
+                        tasks.start(self._texts.follow(deps.news))
+                    await asyncio.wait(
+                        {following, over}, timeout=settings.sse_max_age_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+                    )
+                if following.done():
+                    return following.result()
+                return over.result() if over.done() else "max_age"
 
     async def _follow(self) -> ClosingReason:
-        plan = self._plan
-        closed = plan.closed
-        with self._deps.news.watch(plan.session_id) as watch:
+        plan, deps = self._plan, self._deps
+        joined = deps.feeds.join(
+            deps, plan.session_id, self._take, head=plan.head_sequence, poll_ms=deps.settings.poll_ms
+        )
+        with joined as seat:
             await self._put(FIRST_LINE + _ready(plan))
             while True:
-                events = await self._deps.event_reads.after(
-                    self._deps.store, plan.session_id, self._position, limit=BATCH_EVENTS, turn_id=plan.turn_id
-                )
-                for event in events:
-                    if not await self._pass_on(event):
-                        return "slow_consumer"
-                    if plan.to_turn_end and event.type in TERMINAL_TYPES:
-                        return "turn_ended"
-                    closed = closed or event.type == SESSION_ENDING
-                if len(events) < BATCH_EVENTS:
-                    if closed:
-                        return "session_closed"
-                    await watch.wait(timeout_ms=self._poll_ms())
+                seat.read_alone()
+                reason = await self._read_on()
+                if reason is not None:
+                    return reason
+                await seat.follow()
 
-    def _poll_ms(self) -> int:
-        # The look for news that got lost, by all streams together no more than so often.
-        return self._deps.settings.poll_ms * max(1, self._deps.streams.open_count // STREAMS_PER_POLL)
+    async def _read_on(self) -> ClosingReason | None:
+        """Passes on what the store has now; why the stream ends, if it does."""
+        plan, closed = self._plan, self._plan.closed
+        while True:
+            batch = await self._deps.event_reads.after(
+                self._deps.store, plan.session_id, self._position, limit=BATCH_EVENTS, turn_id=plan.turn_id
+            )
+            for one in batch:
+                if not await self._pass_on(one):
+                    return "slow_consumer"
+                if self._ends_turn(one.event):
+                    return "turn_ended"
+                closed = closed or one.event.type == SESSION_ENDING
+            if len(batch) < BATCH_EVENTS:
+                return "session_closed" if closed else None
 
-    async def _pass_on(self, event: Event) -> bool:
-        if self._texts is not None:
-            self._texts.passed(event)
-        wanted = not self._plan.types or event.type in self._plan.types
-        if wanted and not await self._put(event_frame(event)):
+    async def _pass_on(self, one: Framed) -> bool:
+        self._passed(one.event)
+        if self._wants(one.event) and not await self._put(one.frame):
+            return False
+        self._position = one.event.sequence
+        return True
+
+    def _take(self, one: Framed) -> bool:
+        """Passes on what the feed has, unless it ends the stream or does not fit: that needs a reading of its own."""
+        event = one.event
+        if event.sequence <= self._position or self._plan.turn_id not in {None, event.turn_id}:
+            return True
+        if event.type == SESSION_ENDING or self._ends_turn(event):
+            return False
+        self._passed(event)
+        if self._wants(event) and not self._buffer.offer(one.frame):
             return False
         self._position = event.sequence
         return True
 
+    def _passed(self, event: Event) -> None:
+        if self._texts is not None:
+            self._texts.passed(event)
+
+    def _wants(self, event: Event) -> bool:
+        return not self._plan.types or event.type in self._plan.types
+
+    def _ends_turn(self, event: Event) -> bool:
+        return self._plan.to_turn_end and event.type in TERMINAL_TYPES
+
     async def _put(self, frame: bytes) -> bool:
         return await self._buffer.put(frame, timeout_ms=self._slow_reader_ms)
-
-    async def _until_shut(self) -> ClosingReason:
-        deps, session_id = self._deps, self._plan.session_id
-        with deps.news.watch(deletion_topic(session_id)) as watch:
-            while True:
-                await watch.wait(timeout_ms=deps.settings.sse_heartbeat_ms)
-                admission = await deps.access.admit(self._caller.secret_sha256, [session_id])
-                if admission is None or not admission.key.is_valid(deps.clock.now()):
-                    return "unauthorized"
-                named = admission.named[session_id]
-                if named is not None and named.deleted_at is not None:
-                    return "session_deleted"
 
 
 class _Tasks:

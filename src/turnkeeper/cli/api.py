@@ -12,7 +12,15 @@ import structlog
 import typer
 
 from turnkeeper import __version__
-from turnkeeper.cli.listening import GracefulServer, Stopping, bound_socket, shown_address, uvicorn_config
+from turnkeeper.cli.listening import (
+    GracefulServer,
+    Stopping,
+    bound_socket,
+    run_loop,
+    shown_address,
+    spare_collector,
+    uvicorn_config,
+)
 from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir
@@ -43,7 +51,7 @@ def api(
     folder = DataDir(configuration.settings.data_dir)
     folder.prepare()
     with bound_socket(configuration.settings.server) as bound:
-        asyncio.run(_serve(configuration, folder, bound))
+        run_loop(_serve(configuration, folder, bound))
 
 
 async def _serve(configuration: Configuration, folder: DataDir, bound: socket.socket) -> None:
@@ -52,6 +60,7 @@ async def _serve(configuration: Configuration, folder: DataDir, bound: socket.so
         async with open_api(configuration, folder) as process:
             server = GracefulServer(uvicorn_config(configuration.settings.server, process.asgi), process.api.streams)
             stopping.graceful = server.stop
+            spare_collector()
             _log.info("started", version=__version__, guardian=process.guardian)
             typer.echo(f"Turnkeeper listens on {shown_address(bound)}")
             await server.serve(sockets=[bound])

@@ -83,10 +83,10 @@ def _default(field: FieldInfo) -> str:
 def _rows(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
     for name, value in leaves(configuration.settings):
         yield name, render_value(value), configuration.origin(name)
-        if name.endswith(".api_key_env") and value is not None:
-            provider = name.split(".")[1]
+        if name.endswith((".api_key_env", ".api_key_file")) and value is not None:
+            provider, source = name.split(".")[1], "env" if name.endswith("_env") else "file"
             held = provider in configuration.provider_secrets
-            yield f"providers.{provider}.api_key", "********" if held else "unset", f"env {value}"
+            yield f"providers.{provider}.api_key", "********" if held else "unset", f"{source} {value}"
 
 
 def _machine_rows(configuration: Configuration) -> Iterator[tuple[str, dict[str, object]]]:

@@ -12,7 +12,14 @@ import structlog
 import typer
 
 from turnkeeper import __version__
-from turnkeeper.cli.listening import GracefulServer, Stopping, bound_socket, shown_address, uvicorn_config
+from turnkeeper.cli.listening import (
+    GracefulServer,
+    Stopping,
+    bound_socket,
+    shown_address,
+    spare_collector,
+    uvicorn_config,
+)
 from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.clock import SystemClock
 from turnkeeper.config import Configuration
@@ -55,6 +62,7 @@ async def _serve(configuration: Configuration, folder: DataDir, bound: socket.so
         async with open_platform(configuration, folder) as platform:
             server = GracefulServer(uvicorn_config(configuration.settings.server, platform.asgi), platform.api.streams)
             stopping.graceful = server.stop
+            spare_collector()
             _announce(configuration, platform, bound)
             await server.serve(sockets=[bound])
             _log.info("stopping", streams=platform.api.streams.open_count)

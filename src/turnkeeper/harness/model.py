@@ -4,20 +4,31 @@ Adds no key and has none. Bounds and counts the turn's model calls, keeps what t
 budget from a failed model. Its figures are only compared with the worker's ledger (contract, amendment 6).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import httpx2
-from openai import AsyncOpenAI
+from openai import APIError, AsyncOpenAI
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 
-from turnkeeper.harness.speech import Speech
+from turnkeeper.harness.speech import Speech, SpeechKind
 
 BUDGET_STATUS: Final = 402
 MAX_ERROR_CHARACTERS: Final = 500
@@ -95,35 +106,54 @@ class TurnModel(OpenAIChatModel):
         if self.usage.model_calls >= self._max_calls:
             raise BudgetReached
         try:
-            response = await super().request(messages, model_settings, model_request_parameters)
+            response = await self._answer(messages, model_settings, model_request_parameters)
         except ModelHTTPError as error:
             if error.status_code == BUDGET_STATUS:
                 raise BudgetReached from error
             raise ModelFailed(_gateway_words(error)) from error
-        except (ModelAPIError, UnexpectedModelBehavior, IndexError) as error:
-            # An answer without choices is an IndexError in the client.
+        except (ModelAPIError, UnexpectedModelBehavior, IndexError, APIError) as error:
+            # An answer without choices is an IndexError in the client, a stream that breaks off one of its own.
             raise ModelFailed(f"bad_answer: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
         self._note(response)
-        await self._tell(response)
         # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
         return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
 
-    async def _tell(self, response: ModelResponse) -> None:
-        if self._speech is None:
-            return
-        self._speech.begin()
-        for part in response.parts:
-            if isinstance(part, ThinkingPart):
-                await self._speech.say("reasoning", part.content)
-            if isinstance(part, TextPart):
-                await self._speech.say("message", part.content)
-        await self._speech.end()
+    async def _answer(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """The answer as a whole; where the worker wants to hear it, streamed and told while it comes."""
+        speech = self._speech
+        if speech is None or not speech.wanted:
+            return await super().request(messages, model_settings, model_request_parameters)
+        speech.begin()
+        async with super().request_stream(messages, model_settings, model_request_parameters) as streamed:
+            async for event in streamed:
+                for kind, text in _said_in(event):
+                    await speech.say(kind, text)
+            await speech.end()
+            return streamed.get()
 
     def _note(self, response: ModelResponse) -> None:
         self.usage.model_calls += 1
         self.usage.add(response)
         text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
         self.said = text or self.said
+
+
+def _said_in(event: ModelResponseStreamEvent) -> Iterable[tuple[SpeechKind, str]]:
+    if isinstance(event, PartStartEvent):
+        if isinstance(event.part, TextPart):
+            yield "message", event.part.content
+        if isinstance(event.part, ThinkingPart):
+            yield "reasoning", event.part.content
+    if isinstance(event, PartDeltaEvent):
+        if isinstance(event.delta, TextPartDelta):
+            yield "message", event.delta.content_delta
+        if isinstance(event.delta, ThinkingPartDelta):
+            yield "reasoning", event.delta.content_delta or ""
 
 
 def _verbatim_profile() -> OpenAIModelProfile:

@@ -14,6 +14,9 @@ from turnkeeper.sandbox.protocol import TextDelta
 TOLD_EVERY_MS: Final = 40
 """About as often as a person sees text move."""
 
+MAX_PIECE_CHARACTERS: Final = 65_536
+"""However a provider cuts its stream, a piece fits a frame."""
+
 SpeechKind: TypeAlias = Literal["message", "reasoning"]
 
 
@@ -54,4 +57,5 @@ class Speech:
             return
         text, self._untold = "".join(self._untold), []
         self._told_ms = self._now_ms()
-        await self._link.tell(TextDelta(self._message, text, self._kind))
+        for start in range(0, len(text), MAX_PIECE_CHARACTERS):
+            await self._link.tell(TextDelta(self._message, text[start : start + MAX_PIECE_CHARACTERS], self._kind))

@@ -3,9 +3,8 @@
 Pure data and one Protocol. The ledger decides; the gateway reports what it saw, and says when it only estimated.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.sandbox.providers import tokens_in_bytes
@@ -87,28 +86,27 @@ class Meter(Protocol):
         ...
 
 
-def usage_of(answer: Mapping[str, object], *, input_estimate: int, output_bytes: int) -> CallUsage:
-    """A provider's own count; where it gives none, or an impossible one, an estimate that says so."""
-    usage = _mapping(answer.get("usage"))
-    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    if prompt is None or completion is None:
-        return CallUsage(input_tokens=input_estimate, output_tokens=tokens_in_bytes(output_bytes), estimated=True)
-    cached = _count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")) or 0
-    reasoning = _count(_mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")) or 0
-    # The invariants of usage.json are ours to keep; a provider that breaks them is cut to fit.
+def counted(
+    input_tokens: int, output_tokens: int, *, cached: int = 0, cache_write: int = 0, reasoning: int = 0
+) -> CallUsage:
+    """A provider's own count, cut to fit where it breaks what contract 4 promises of every usage."""
+    cached = min(cached, input_tokens)
     return CallUsage(
-        input_tokens=prompt,
-        cached_input_tokens=min(cached, prompt),
-        output_tokens=completion,
-        reasoning_tokens=min(reasoning, completion),
+        input_tokens=input_tokens,
+        cached_input_tokens=cached,
+        cache_write_tokens=min(cache_write, input_tokens - cached),
+        output_tokens=output_tokens,
+        reasoning_tokens=min(reasoning, output_tokens),
     )
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
+def estimated_usage(*, input_tokens: int, output_bytes: int) -> CallUsage:
+    """What stands in for a count that the provider did not give."""
+    return CallUsage(input_tokens=input_tokens, output_tokens=tokens_in_bytes(output_bytes), estimated=True)
 
 
-def _count(value: object) -> int | None:
+def token_count(value: object) -> int | None:
+    """A number of tokens as a provider wrote it; `None` for anything that cannot be one."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TOKEN_COUNT:
         return None
     return value

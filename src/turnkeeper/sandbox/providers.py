@@ -1,7 +1,7 @@
 """Model providers as data: where a model lives, what it can do, which parameters an agent may set.
 
 Knows no network. A key is a secret whose `repr` is stars; it is read in one place, where the gateway writes the
-`Authorization` header, and it never enters a box.
+header that carries it, and it never enters a box.
 """
 
 import json
@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from turnkeeper.errors import TurnkeeperError
 
-ProviderKind: TypeAlias = Literal["openai", "local"]
+ProviderKind: TypeAlias = Literal["openai", "anthropic", "local"]
 OutputCapMember: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 
 OUTPUT_CAP_MEMBERS: Final[tuple[OutputCapMember, ...]] = ("max_completion_tokens", "max_tokens")
@@ -37,7 +37,6 @@ BYTES_PER_TOKEN: Final = 3
 scripts; three errs upward for those. Strings of digits and rare scripts can need more tokens than this says: the
 error of one call's input is what a budget may overshoot by (contract 8)."""
 
-_INPUT_MEMBERS: Final = ("messages", "tools", "response_format")
 # OpenAI's own newer models refuse `max_tokens`; most servers that imitate it know no other name.
 _HOSTS_WITH_COMPLETION_TOKENS: Final = frozenset({"api.openai.com"})
 
@@ -55,6 +54,21 @@ class ModelParamsRefused(TurnkeeperError):
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderLimits:
+    """What all turns together may ask of one provider. `None` is no limit.
+
+    A call that does not fit waits for up to `max_wait_ms`. `read_timeout_ms` is the longest silence of a provider
+    inside a call: a model that reasons without showing it says nothing for minutes.
+    """
+
+    max_calls_at_once: int | None = None
+    max_calls_per_minute: int | None = None
+    max_wait_ms: int = 60_000
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """One `[providers.NAME]` entry. Raises `ProviderMisconfigured` for a `base_url` that is not plain http or https.
 
@@ -67,45 +81,56 @@ class Provider:
     api_key: SecretStr | None = None
     tool_calls: bool = True
     output_cap_member: OutputCapMember = "max_tokens"
+    limits: ProviderLimits = field(default_factory=ProviderLimits)
 
     def __post_init__(self) -> None:
         _check_base_url(self.name, self.base_url)
 
-    @property
-    def completions_url(self) -> str:
-        """The one URL the gateway posts to."""
-        return self.base_url.rstrip("/") + "/chat/completions"
+    def url(self, endpoint: str) -> str:
+        """Where the gateway posts to: the root of the API and one of its endpoints."""
+        return self.base_url.rstrip("/") + endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """The one model a turn may call. `params` win over what the harness asks for."""
+    """The one model a turn may call. `params` win over what the harness asks for.
+
+    `aliases` are further names that a client may call it by (`*` at the end stands for anything): clients that people
+    already use have a second, smaller model in mind for titles and summaries, and get this one.
+    """
 
     provider: Provider
     model_id: str
     params: Mapping[str, object] = field(default_factory=dict[str, object])
+    aliases: tuple[str, ...] = ()
+
+    def answers_to(self, name: str) -> bool:
+        """Whether a client may call the model by this name."""
+        return name == self.model_id or any(_matches(name, alias) for alias in self.aliases)
 
 
-def openai_provider(name: str, base_url: str, api_key: SecretStr | None = None) -> Provider:
-    """A provider that speaks OpenAI's Chat Completions. Raises `ProviderMisconfigured`."""
+def openai_provider(
+    name: str, base_url: str, api_key: SecretStr | None = None, *, limits: ProviderLimits | None = None
+) -> Provider:
+    """A provider that speaks OpenAI's Chat Completions, or Responses, or both. Raises `ProviderMisconfigured`."""
     _check_base_url(name, base_url)
     newer = urlsplit(base_url).hostname in _HOSTS_WITH_COMPLETION_TOKENS
     cap: OutputCapMember = "max_completion_tokens" if newer else "max_tokens"
-    return Provider(name, "openai", base_url, api_key, tool_calls=True, output_cap_member=cap)
+    return Provider(
+        name, "openai", base_url, api_key, tool_calls=True, output_cap_member=cap, limits=limits or ProviderLimits()
+    )
+
+
+def anthropic_provider(
+    name: str, base_url: str, api_key: SecretStr | None = None, *, limits: ProviderLimits | None = None
+) -> Provider:
+    """A provider that speaks Anthropic's Messages. Raises `ProviderMisconfigured`."""
+    return Provider(name, "anthropic", base_url, api_key, limits=limits or ProviderLimits())
 
 
 def local_provider(name: str, base_url: str, api_key: SecretStr) -> Provider:
     """The llama.cpp server this platform started itself; its small model does not call tools."""
     return Provider(name, "local", base_url, api_key, tool_calls=False)
-
-
-def count_input_tokens(body: Mapping[str, object]) -> int:
-    """An estimate of a request's prompt tokens: its UTF-8 bytes by `BYTES_PER_TOKEN`, rounded up.
-
-    Counts messages, tools and response format as JSON, so names and punctuation are in it too.
-    """
-    counted = {name: body[name] for name in _INPUT_MEMBERS if name in body}
-    return tokens_in_bytes(size_bytes_of(counted))
 
 
 def tokens_in_bytes(size_bytes: int) -> int:
@@ -130,6 +155,10 @@ def check_params(params: Mapping[str, object]) -> None:
 def is_positive_integer(value: object) -> bool:
     """Whether this is a JSON integer over zero."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _matches(name: str, alias: str) -> bool:
+    return name.startswith(alias[:-1]) if alias.endswith("*") else name == alias
 
 
 def _check_base_url(name: str, base_url: str) -> None:

@@ -105,7 +105,7 @@ def open_account(
 
 def close_account(tx: Tx, turn_id: str) -> None:
     """Forgets the budget of a turn that has ended."""
-    tx.conn.execute(budgets.delete().where(budgets.c.scope_id == turn_id))
+    tx.conn.execute(budgets.delete().where(IS_HELD, budgets.c.scope_id == turn_id))
 
 
 def create_budget(tx: Tx, new: NewBudget) -> Account:

@@ -94,6 +94,7 @@ IS_PENDING_APPROVAL: Final = approvals.c.status == literal_column("'pending'")
 
 Index("ix_pauses_waiting", pauses.c.expires_at, sqlite_where=IS_WAITING, postgresql_where=IS_WAITING)
 Index("uq_pauses_one_open", pauses.c.turn_id, unique=True, sqlite_where=IS_OPEN, postgresql_where=IS_OPEN)
+Index("ix_pauses_session", pauses.c.session_id)
 Index("ix_approvals_pending", approvals.c.id, sqlite_where=IS_PENDING_APPROVAL, postgresql_where=IS_PENDING_APPROVAL)
 Index("ix_approvals_session", approvals.c.session_id, approvals.c.id)
 Index("ix_approvals_turn", approvals.c.turn_id)

@@ -120,3 +120,4 @@ Index(
 )
 Index("ix_webhook_deliveries_list", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)
 Index("ix_webhook_deliveries_replay", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.created_at)
+Index("ix_webhook_deliveries_session", webhook_deliveries.c.session_id)

@@ -1,7 +1,8 @@
-"""A model that says what a script tells it: an OpenAI-compatible Chat Completions server on the loopback interface.
+"""A model that says what a script tells it: Chat Completions, Responses and Messages on the loopback interface.
 
-For tests, the demo and the acceptance suite, where an answer must be known beforehand. It generates nothing and must
-never be taken for a model: its answers name `scripted` as their fingerprint.
+Whole answers and streams, tool calls, errors, streams that break off and words that come slowly. For tests, the demo
+and the acceptance suite, where an answer must be known beforehand. It generates nothing and must never be taken for a
+model: its answers name `scripted` as their fingerprint or in their ids.
 """
 
 import argparse
@@ -11,92 +12,43 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeAlias, cast
+from typing import Final, Self, cast
 
-from turnkeeper.errors import TurnkeeperError
-from turnkeeper.sandbox.http_door import HttpAnswer, HttpRequest, serve_connection
+from turnkeeper.sandbox.http_door import ClientLeft, HttpAnswer, HttpRequest, Reply, serve_connection
+from turnkeeper.testing.scripted_answers import (
+    Script,
+    ScriptedAnswer,
+    ScriptedCall,
+    ScriptedUsage,
+    ScriptMalformed,
+    SeenRequest,
+    WireName,
+    parse_script,
+)
+from turnkeeper.testing.scripted_wires import WIRES
 
-COMPLETIONS_PATH: Final = "/v1/chat/completions"
+__all__ = [
+    "Script",
+    "ScriptMalformed",
+    "ScriptedAnswer",
+    "ScriptedCall",
+    "ScriptedModel",
+    "ScriptedUsage",
+    "SeenRequest",
+    "parse_script",
+    "running_scripted_model",
+]
+
+PATHS: Final[Mapping[str, WireName]] = {
+    "/v1/chat/completions": "chat_completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+}
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
 
-_BYTES_PER_TOKEN: Final = 4
 _STOP_TIMEOUT_S: Final = 10
-
-
-class ScriptMalformed(TurnkeeperError):
-    """A script file is not a list of answers."""
-
-    code = "script_malformed"
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedCall:
-    """A tool call of the scripted model. `arguments` is text, so it need not be JSON; `id` None: made up."""
-
-    name: str
-    arguments: str = "{}"
-    id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedUsage:
-    """What the scripted model says it consumed."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedAnswer:
-    """One answer of the script.
-
-    A `status` other than 200 sends an error with `error_code`. `usage` None is counted from the texts unless
-    `omit_usage`. `raw` replaces the whole body. `delay_ms` passes before anything is sent; `hang_up` closes the
-    connection instead of answering.
-    """
-
-    text: str | None = None
-    tool_calls: tuple[ScriptedCall, ...] = ()
-    usage: ScriptedUsage | None = None
-    omit_usage: bool = False
-    finish_reason: str | None = None
-    status: int = 200
-    error_code: str = "scripted_error"
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    delay_ms: int = 0
-    raw: bytes | None = None
-    hang_up: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SeenRequest:
-    """A request as it arrived; `body` is `{}` when it was not a JSON object. `index` counts from 0."""
-
-    index: int
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: Mapping[str, object]
-    raw: bytes
-
-    @property
-    def messages(self) -> list[dict[str, object]]:
-        """The conversation so far."""
-        return cast("list[dict[str, object]]", self.body.get("messages", []))
-
-    @property
-    def tool_names(self) -> list[str]:
-        """The names of the tools that were offered."""
-        tools = cast("list[dict[str, dict[str, str]]]", self.body.get("tools", []))
-        return [tool["function"]["name"] for tool in tools]
-
-
-Script: TypeAlias = Sequence[ScriptedAnswer] | Callable[[SeenRequest], ScriptedAnswer]
 
 
 class ScriptedModel:
@@ -161,19 +113,26 @@ class ScriptedModel:
     ) -> None:
         await self.stop()
 
-    async def _answer(self, request: HttpRequest) -> HttpAnswer:
-        if request.method != "POST" or request.target != COMPLETIONS_PATH:
-            return _error(404, "not_found")
-        if self._api_key is not None and request.headers.get("authorization") != f"Bearer {self._api_key}":
-            return _error(401, "invalid_api_key")
+    async def _answer(self, request: HttpRequest, reply: Reply) -> HttpAnswer | None:
+        wire = PATHS.get(request.target.partition("?")[0])
+        if request.method != "POST" or wire is None:
+            return _error("chat_completions", 404, "not_found")
+        if self._api_key is not None and self._api_key != _key_of(request):
+            return _error(wire, 401, "invalid_api_key")
         seen = SeenRequest(
-            len(self.requests), request.method, request.target, request.headers, _object(request.body), request.body
+            wire,
+            len(self.requests),
+            request.method,
+            request.target,
+            request.headers,
+            _object(request.body),
+            request.body,
         )
         self.requests.append(seen)
         await self._tell()
         try:
-            return await _play(self._next(seen), seen)
-        except asyncio.CancelledError:
+            return await _play(self._next(seen), seen, reply)
+        except (asyncio.CancelledError, ClientLeft):
             self.abandoned += 1
             await self._tell()
             raise
@@ -207,20 +166,6 @@ def running_scripted_model(script: Script, *, api_key: str | None = None, port: 
         loop.close()
 
 
-def parse_script(text: str) -> list[ScriptedAnswer]:
-    """A script from JSON: a list of objects with the members of `ScriptedAnswer` (without `raw`).
-
-    `tool_calls` are `{"name", "arguments"}`, arguments an object or a text. Raises `ScriptMalformed`.
-    """
-    try:
-        entries = cast("object", json.loads(text))
-        if not isinstance(entries, list):
-            raise ScriptMalformed("a script is a list of answers")
-        return [_parse_entry(cast("dict[str, object]", entry)) for entry in cast("list[object]", entries)]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ScriptMalformed(f"a script could not be read: {error}") from error
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves a script file until interrupted; prints the base URL as its first line."""
     parser = argparse.ArgumentParser(prog="python -m turnkeeper.testing.scripted_model", description=main.__doc__)
@@ -242,65 +187,42 @@ async def _serve(model: ScriptedModel, port: int) -> None:
     await asyncio.Event().wait()
 
 
-async def _play(answer: ScriptedAnswer, seen: SeenRequest) -> HttpAnswer:
+async def _play(answer: ScriptedAnswer, seen: SeenRequest, reply: Reply) -> HttpAnswer | None:
     if answer.delay_ms:
         await asyncio.sleep(answer.delay_ms / 1000)
     if answer.hang_up:
         raise ConnectionResetError("scripted to hang up")
+    wire = WIRES[seen.wire]
     if answer.raw is not None:
         return HttpAnswer(answer.status, answer.raw, answer.headers)
     if answer.status != 200:
-        return _error(answer.status, answer.error_code, answer.headers)
-    if seen.body.get("stream"):
-        return _error(400, "stream_not_scripted")
-    return HttpAnswer(200, json.dumps(_completion(answer, seen)).encode(), answer.headers)
+        return _error(seen.wire, answer.status, answer.error_code, answer.headers)
+    if not seen.streams:
+        return HttpAnswer(200, json.dumps(wire.whole(answer, seen)).encode(), answer.headers)
+    await reply.begin(200, {"content-type": "text/event-stream", **answer.headers})
+    for number, event in enumerate(_events(answer, seen)):
+        if number == answer.cut_after_events:
+            raise ConnectionResetError("scripted to break off")
+        if answer.event_delay_ms:
+            await asyncio.sleep(answer.event_delay_ms / 1000)
+        await reply.write(event)
+    return None
 
 
-def _completion(answer: ScriptedAnswer, seen: SeenRequest) -> dict[str, object]:
-    message: dict[str, object] = {"role": "assistant", "content": answer.text}
-    if answer.tool_calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id or f"call_{seen.index}_{position}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for position, call in enumerate(answer.tool_calls)
-        ]
-    finish_reason = answer.finish_reason or ("tool_calls" if answer.tool_calls else "stop")
-    document: dict[str, object] = {
-        "id": f"chatcmpl-{seen.index}",
-        "object": "chat.completion",
-        "created": 0,
-        "model": seen.body.get("model", "scripted"),
-        "system_fingerprint": "scripted",
-        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-    }
-    if not answer.omit_usage:
-        document["usage"] = _usage(answer.usage or _counted(message, seen))
-    return document
+def _events(answer: ScriptedAnswer, seen: SeenRequest) -> list[bytes]:
+    wire = WIRES[seen.wire]
+    events = wire.events(answer, seen)
+    if answer.stream_error is None:
+        return events
+    return [*events[: answer.error_after], wire.stream_error(answer.stream_error)]
 
 
-def _counted(message: Mapping[str, object], seen: SeenRequest) -> ScriptedUsage:
-    return ScriptedUsage(
-        prompt_tokens=-(-len(json.dumps(seen.messages)) // _BYTES_PER_TOKEN),
-        completion_tokens=-(-len(json.dumps(message)) // _BYTES_PER_TOKEN),
-    )
+def _error(wire: WireName, status: int, code: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
+    return HttpAnswer(status, json.dumps(WIRES[wire].error(code)).encode(), headers or {})
 
 
-def _usage(usage: ScriptedUsage) -> dict[str, object]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
-
-
-def _error(status: int, code: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
-    body = {"error": {"message": f"scripted model: {code}", "type": "scripted", "code": code}}
-    return HttpAnswer(status, json.dumps(body).encode(), headers or {})
+def _key_of(request: HttpRequest) -> str | None:
+    return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 def _object(raw: bytes) -> dict[str, object]:
@@ -309,23 +231,6 @@ def _object(raw: bytes) -> dict[str, object]:
     except ValueError:
         return {}
     return cast("dict[str, object]", document) if isinstance(document, dict) else {}
-
-
-def _parse_entry(entry: Mapping[str, object]) -> ScriptedAnswer:
-    members = dict(entry)
-    calls = cast("list[dict[str, object]]", members.pop("tool_calls", []))
-    usage = cast("dict[str, int] | None", members.pop("usage", None))
-    return ScriptedAnswer(
-        tool_calls=tuple(_parse_call(call) for call in calls),
-        usage=None if usage is None else ScriptedUsage(**usage),
-        **members,  # pyright: ignore[reportArgumentType] - a wrong name is a TypeError, reported as ScriptMalformed
-    )
-
-
-def _parse_call(call: Mapping[str, object]) -> ScriptedCall:
-    arguments = call.get("arguments", {})
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return ScriptedCall(str(call["name"]), text)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,15 @@ class LocalWakeups:
         finally:
             self._remove(topic, watch)
 
+    @contextmanager
+    def also(self, topic: str, watch: Watch) -> Generator[None]:
+        """Has a watch rung for this topic as well. Raises `TooManyWatches`."""
+        self._add(topic, watch)
+        try:
+            yield
+        finally:
+            self._remove(topic, watch)
+
     async def wait(self, topic: str, *, timeout_ms: int) -> None:
         """Until the topic is notified or the time is up."""
         with self.watch(topic) as watch:

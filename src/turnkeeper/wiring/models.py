@@ -10,11 +10,13 @@ from typing import TypeAlias
 from pydantic import SecretStr
 
 from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
+from turnkeeper.sandbox.gateway_calls import GatewayLimits
 from turnkeeper.sandbox.local_model import LocalModel
 from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant, Retry
 from turnkeeper.sandbox.protocol import OutputMode
-from turnkeeper.sandbox.providers import ModelSpec, Provider, openai_provider
-from turnkeeper.settings import ProviderSettings
+from turnkeeper.sandbox.providers import ModelSpec, Provider, ProviderLimits, anthropic_provider, openai_provider
+from turnkeeper.sandbox.upstream import UpstreamLimits
+from turnkeeper.settings import GatewaySettings, ProviderSettings
 from turnkeeper.turns.box_ports import TurnMeter
 from turnkeeper.turns.model import CallRecord, ModelChoice
 from turnkeeper.turns.ports import BudgetSpent, NotFound
@@ -26,16 +28,22 @@ ProviderSource: TypeAlias = Callable[[], Awaitable[Provider]]
 class WorkerGateway:
     """`turns.box_ports.Gateway` over the model gateway."""
 
-    def __init__(self, gateway: ModelGateway, providers: Mapping[str, ProviderSource]) -> None:
+    def __init__(
+        self,
+        gateway: ModelGateway,
+        providers: Mapping[str, ProviderSource],
+        aliases: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
         self._gateway = gateway
         self._providers = providers
+        self._aliases = aliases or {}
 
     async def open(self, socket_dir: Path, model: ModelChoice, meter: TurnMeter) -> GatewayHandle:
         """A turn's model socket. Raises `NotFound` for a provider that was taken out of the settings."""
         source = self._providers.get(model.provider)
         if source is None:
             raise NotFound(f"there is no provider {model.provider!r} in the settings any more")
-        spec = ModelSpec(await source(), model.id, model.params)
+        spec = ModelSpec(await source(), model.id, model.params, self._aliases.get(model.provider, ()))
 
         async def retrying(retry: Retry) -> None:
             await meter.retrying(model, status=retry.failure.status, delay_ms=retry.delay_ms, try_number=retry.tries)
@@ -107,8 +115,34 @@ def provider_sources(
             stack.push_async_callback(model.stop)
             sources[name] = model.provider
         else:
-            sources[name] = _remote(openai_provider(name, provider.base_url, secrets.get(name)))
+            make = anthropic_provider if provider.kind == "anthropic" else openai_provider
+            sources[name] = _remote(make(name, provider.base_url, secrets.get(name), limits=_limits_of(provider)))
     return sources
+
+
+def gateway_limits(settings: GatewaySettings) -> GatewayLimits:
+    """The settings of the gateway in its own terms."""
+    return GatewayLimits(
+        max_request_bytes=settings.max_request_bytes,
+        call_timeout_ms=settings.call_timeout_ms,
+        max_calls_per_minute=settings.max_calls_per_minute,
+        max_calls_at_once=settings.max_calls_at_once,
+        upstream=UpstreamLimits(
+            max_response_bytes=settings.max_response_bytes,
+            max_stream_bytes=settings.max_stream_bytes,
+            max_retries=settings.max_retries,
+        ),
+    )
+
+
+def _limits_of(provider: ProviderSettings) -> ProviderLimits:
+    return ProviderLimits(
+        max_calls_at_once=provider.max_calls_at_once,
+        max_calls_per_minute=provider.max_calls_per_minute,
+        max_wait_ms=provider.max_wait_ms,
+        connect_timeout_ms=provider.connect_timeout_ms,
+        read_timeout_ms=provider.read_timeout_ms,
+    )
 
 
 def _remote(provider: Provider) -> ProviderSource:

@@ -25,7 +25,7 @@ from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
-from turnkeeper.wiring.models import OutputModes, WorkerGateway, provider_sources
+from turnkeeper.wiring.models import OutputModes, WorkerGateway, gateway_limits, provider_sources
 
 if TYPE_CHECKING:
     from turnkeeper.store.dialects.postgres_news import PostgresNews
@@ -49,9 +49,10 @@ async def open_worker(
     driver = make_driver(settings.sandbox, base.folder, ids=base.ids, clock=base.clock)
     await driver.start()
     stack.push_async_callback(driver.stop)
-    gateway = ModelGateway(clock=base.clock)
+    gateway = ModelGateway(limits=gateway_limits(settings.gateway), clock=base.clock)
     stack.push_async_callback(gateway.close)
     sources = provider_sources(stack, settings.providers, base.configuration.provider_secrets)
+    aliases = {name: provider.model_aliases for name, provider in settings.providers.items()}
     owner = f"{socket.gethostname()}:{os.getpid()}:{base.ids.uuid()}"
     bench = Workbench(
         owner=owner,
@@ -59,7 +60,7 @@ async def open_worker(
         store=store,
         governor=make_governor(base, store, side),
         boxes=WorkerBoxes(driver),
-        gateway=WorkerGateway(gateway, sources),
+        gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
         wakeups=base.wakeups,
         clock=base.clock,

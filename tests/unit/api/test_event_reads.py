@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from turnkeeper.api.event_reads import EventReads
+from turnkeeper.api.sse import Framed
 from turnkeeper.events.envelope import Event
 
 
@@ -28,7 +29,7 @@ class Source:
         return ()
 
 
-async def ask(reads: EventReads, source: Source, after: int = 1, turn_id: str | None = None) -> tuple[Event, ...]:
+async def ask(reads: EventReads, source: Source, after: int = 1, turn_id: str | None = None) -> tuple[Framed, ...]:
     return await reads.after(source, "ses", after, limit=32, turn_id=turn_id)
 
 

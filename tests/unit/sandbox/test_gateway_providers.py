@@ -37,7 +37,7 @@ def test_a_base_url_that_is_not_plain_http_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9000/v1", "http://127.0.0.1:9000/v1/", "http://[::1]:9000/v1"])
 def test_the_one_url_is_under_the_base(url: str) -> None:
-    assert openai_provider("stub", url).completions_url == url.rstrip("/") + "/chat/completions"
+    assert openai_provider("stub", url).url("/chat/completions") == url.rstrip("/") + "/chat/completions"
 
 
 def test_a_key_does_not_show_in_a_repr() -> None:

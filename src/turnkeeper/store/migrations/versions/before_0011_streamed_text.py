@@ -6,8 +6,8 @@ Before: the code of this version needs it. Written out and not taken from `store
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 

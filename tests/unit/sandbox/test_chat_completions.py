@@ -7,17 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from turnkeeper.sandbox.gateway_rules import (
-    DEFAULT_MAX_OUTPUT_TOKENS,
+from turnkeeper.sandbox.metering import CallUsage
+from turnkeeper.sandbox.protocols.chat_completions import CHAT_COMPLETIONS, DEFAULT_MAX_OUTPUT_TOKENS, ChatReading
+from turnkeeper.sandbox.protocols.wire import (
     LARGEST_MAX_OUTPUT_TOKENS,
     MAX_JSON_DEPTH,
     AnswerUnusable,
     CallRefused,
-    finish_reason_of,
+    ModelRequest,
     parse_answer,
-    parse_request,
-    render_answer,
-    render_request,
 )
 from turnkeeper.sandbox.providers import ModelSpec, Provider, local_provider, openai_provider
 
@@ -25,6 +23,23 @@ KEY = "sk-0123456789abcdef0123"
 STUB = openai_provider("stub", "http://127.0.0.1:9/v1", SecretStr(KEY))
 MODEL = ModelSpec(STUB, "m1")
 MESSAGES = [{"role": "user", "content": "hi"}]
+TOOL: dict[str, object] = {"type": "function", "function": {"name": "t", "parameters": {}}}
+
+
+def parse_request(raw: bytes, model: ModelSpec) -> ModelRequest:
+    return CHAT_COMPLETIONS.parse_request(raw, model)
+
+
+def render_request(request: ModelRequest, model: ModelSpec, max_output_tokens: int) -> bytes:
+    return CHAT_COMPLETIONS.render_request(request, model, max_output_tokens)
+
+
+def reading_of(model: ModelSpec = MODEL, **members: object) -> ChatReading:
+    return CHAT_COMPLETIONS.reading(parse_request(body(**members), model), model)
+
+
+def render_answer(document: dict[str, object], model: ModelSpec) -> bytes:
+    return reading_of(model).whole(document)
 
 
 def body(**members: object) -> bytes:
@@ -49,14 +64,14 @@ def answer(**members: object) -> dict[str, object]:
 
 
 def test_a_plain_request_is_passed_on_with_what_the_gateway_decides() -> None:
-    request = parse_request(body(temperature=0.5, n=3, parallel_tool_calls=True, tools=[]), MODEL)
+    request = parse_request(body(temperature=0.5, n=3, tools=[TOOL]), MODEL)
 
     sent = json.loads(render_request(request, MODEL, 300))
 
     assert sent == {
         "messages": MESSAGES,
         "temperature": 0.5,
-        "tools": [],
+        "tools": [TOOL],
         "model": "m1",
         "n": 1,
         "stream": False,
@@ -65,20 +80,52 @@ def test_a_plain_request_is_passed_on_with_what_the_gateway_decides() -> None:
     }
 
 
-def test_parallel_tool_calls_is_not_sent_without_tools() -> None:
+def test_a_stream_is_asked_for_with_its_count() -> None:
+    sent = json.loads(render_request(parse_request(body(stream=True, stream_options={"x": 1}), MODEL), MODEL, 300))
+
+    assert (sent["stream"], sent["stream_options"]) == (True, {"include_usage": True})
+
+
+def test_tools_are_called_one_at_a_time_unless_the_client_says_otherwise() -> None:
     assert b"parallel_tool_calls" not in render_request(parse_request(body(), MODEL), MODEL, 300)
+    request = parse_request(body(tools=[TOOL], parallel_tool_calls=True), MODEL)
+    assert json.loads(render_request(request, MODEL, 300))["parallel_tool_calls"] is True
 
 
-@given(
-    st.text(min_size=1).filter(lambda name: name not in {"model", "messages", "n", "stream", "tools", "stop", "seed"})
-)
-def test_a_parameter_that_is_not_listed_stops_the_call(name: str) -> None:
+@given(st.dictionaries(st.text(min_size=1), st.integers() | st.text(min_size=1), max_size=5))
+def test_a_parameter_that_is_not_listed_never_reaches_the_provider(members: dict[str, object]) -> None:
     listed = {
-        "frequency_penalty", "max_completion_tokens", "max_tokens", "parallel_tool_calls", "presence_penalty",
-        "reasoning_effort", "response_format", "temperature", "tool_choice", "top_p",
+        "frequency_penalty", "max_completion_tokens", "max_tokens", "messages", "model", "n", "parallel_tool_calls",
+        "presence_penalty", "prompt_cache_key", "reasoning_effort", "response_format", "seed", "stop", "stream",
+        "stream_options", "temperature", "tool_choice", "tools", "top_p", "verbosity",
+        "web_search_options", "functions", "audio",
     }  # fmt: skip
-    if name not in listed:
-        assert code_of(body(**{name: 1})) == "parameter_not_allowed"
+    strange = {name: value for name, value in members.items() if name not in listed}
+    request = parse_request(body(**strange), MODEL)
+
+    assert json.loads(render_request(request, MODEL, 9)).keys() == {"messages", "model", "n", "stream", "max_tokens"}
+    assert request.dropped == tuple(name[:64] for name in sorted(strange))
+
+
+def test_tools_that_would_run_at_the_provider_are_taken_out() -> None:
+    request = parse_request(body(tools=[TOOL, {"type": "web_search"}], tool_choice="auto"), MODEL)
+    without = parse_request(body(tools=[{"type": "web_search"}], tool_choice="auto"), MODEL)
+
+    assert request.members["tools"] == [TOOL]
+    assert request.dropped == ("tools[web_search]",)
+    assert without.members == {"messages": MESSAGES}
+
+
+def part(**members: object) -> bytes:
+    return body(messages=[{"role": "user", "content": [members]}])
+
+
+def test_what_the_provider_would_fetch_or_has_in_store_is_refused() -> None:
+    inline = {"url": "data:image/png;base64,AA=="}
+
+    assert code_of(part(type="image_url", image_url={"url": "http://10.0.0.1/?q=secret"})) == "remote_content_refused"
+    assert code_of(part(type="file", file={"file_id": "file-1"})) == "remote_content_refused"
+    assert parse_request(part(type="image_url", image_url=inline), MODEL).input_tokens > 5_000
 
 
 @pytest.mark.parametrize(
@@ -86,8 +133,8 @@ def test_a_parameter_that_is_not_listed_stops_the_call(name: str) -> None:
     [
         (body(model="m2"), "model_not_allowed"),
         (b'{"messages": [{"role": "user"}]}', "model_not_allowed"),
-        (body(stream=True), "not_supported_yet"),
-        (body(stream="yes"), "not_supported_yet"),
+        (body(stream="yes"), "invalid_request"),
+        (body(web_search_options={"x": 1}), "parameter_not_allowed"),
         (body(messages=[]), "invalid_request"),
         (body(messages="hi"), "invalid_request"),
         (body(messages=["hi"]), "invalid_request"),
@@ -118,9 +165,9 @@ def test_nesting_is_bounded() -> None:
 
 
 def test_integers_of_any_size_are_no_accident() -> None:
-    request = parse_request(body(tools=[{"maximum": 10**40}]), MODEL)
+    request = parse_request(body(tools=[TOOL | {"maximum": 10**40}]), MODEL)
 
-    assert json.loads(render_request(request, MODEL, 300))["tools"] == [{"maximum": 10**40}]
+    assert json.loads(render_request(request, MODEL, 300))["tools"] == [TOOL | {"maximum": 10**40}]
 
 
 def test_a_provider_that_calls_no_tools_gets_none() -> None:
@@ -177,9 +224,12 @@ def test_only_the_first_choice_comes_back() -> None:
 
 @pytest.mark.parametrize("choices", [None, [], {}, ["x"], [{}], [{"message": "hi"}], [{"delta": {}}]])
 def test_an_answer_without_a_message_is_unusable(choices: object) -> None:
+    reading = reading_of()
+
     with pytest.raises(AnswerUnusable):
-        render_answer(answer(choices=choices), MODEL)
-    assert finish_reason_of(answer(choices=choices)) is None
+        reading.whole(answer(choices=choices, usage={"prompt_tokens": 3, "completion_tokens": 4}))
+    assert (reading.finish_reason, reading.complete) == (None, False)
+    assert reading.usage == CallUsage(3, output_tokens=4)
 
 
 @pytest.mark.parametrize("raw", [b"", b"<html>", b"[]", b'"text"', b"[" * 100_000])
