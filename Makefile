@@ -19,10 +19,10 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check chaos chaos-guardian bench soak fuzz claim venv requirements clean
+.PHONY: help demo serve test check clients chaos chaos-guardian chaos-processes bench soak fuzz claim venv requirements clean
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME) ## three governed turns on the local model (TEXT="..." is the text they are about)
 	@$(BIN)/turnkeeper demo $(if $(TEXT),"$$TEXT")
@@ -46,6 +46,10 @@ chaos: $(DEV) ## fifty times kill -9 in the middle of turns (the tests do five)
 chaos-guardian: $(DEV) ## fifty times kill -9 of a Guardian under load (the tests do five)
 	@TURNKEEPER_CHAOS_ROUNDS=50 $(BIN)/python -m pytest tests/acceptance/test_guardian_chaos.py
 
+chaos-processes: $(DEV) ## break processes apart, 300 turns on each database (ARGS="--seed 7 --turns 600")
+	@$(BIN)/python -m tests.acceptance.chaos --database sqlite $(ARGS)
+	@$(BIN)/python -m tests.acceptance.chaos --database postgres $(ARGS)
+
 bench: $(DEV) ## measure the hot paths on this machine (ARGS="--long --only baseline" for the Guardian)
 	@$(BIN)/python -m benchmarks.guardian $(ARGS)
 	@$(BIN)/python -m benchmarks.policy
@@ -57,6 +61,10 @@ soak: $(DEV) ## watch the Guardian's memory over many steps (ARGS="--steps 10000
 
 fuzz: $(DEV) ## send hostile traffic to the Guardian's doors (ARGS="--seconds 600 --seed 1")
 	@$(BIN)/python tests/conformance/fuzz_doors.py $(ARGS)
+
+clients: ## Claude Code, Codex and opencode for the tests that run them (needs npm, 1.1 GB)
+	@mkdir -p .clients && cp tests/clients/package.json .clients/
+	@cd .clients && npm install --no-audit --no-fund --no-package-lock --loglevel=error
 
 claim: $(DEV) ## run the conformance tests and write docs/reference/conformance.md from their results
 	@$(BIN)/python -m tests.conformance.write_claim $(ARGS)

@@ -83,6 +83,11 @@ def uuid_of(identifier: str) -> str:
     return str(UUID(int=value))
 
 
+def made_at_ms(identifier: str) -> int:
+    """When an id was made, in milliseconds since 1970, as it says itself. Raises `IdMalformed`."""
+    return UUID(uuid_of(identifier)).int >> _RANDOM_BITS
+
+
 def id_from_uuid(prefix: Prefix, text: str) -> str:
     """The id whose bits a UUID text carries. Raises `IdMalformed`."""
     try:

@@ -224,6 +224,11 @@ class WorkerSettings(Branch):
     )
     poll_ms: Count = Field(default=1_000, description="Longest wait before the queue is looked at without being woken.")
     reap_ms: Count = Field(default=300, description="How often it is looked for turns that another worker has lost.")
+    metrics_host: str = Field(default="127.0.0.1", description="Address that `metrics_port` is on.")
+    metrics_port: Port | None = Field(
+        default=None,
+        description="Port on which `turnkeeper work` shows its figures to Prometheus, without a key. Unset: none.",
+    )
 
 
 class BoxLimitSettings(Branch):

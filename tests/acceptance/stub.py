@@ -22,16 +22,16 @@ Json = dict[str, Any]
 
 
 class StubModel:
-    """OpenAI Chat Completions on loopback; `delay_s` before each answer; `bodies` keeps what was asked."""
+    """OpenAI Chat Completions, on loopback unless told; `delay_s` before each answer; `bodies` has what was asked."""
 
-    def __init__(self, *, delay_s: float = 0.0) -> None:
+    def __init__(self, *, delay_s: float = 0.0, host: str = "127.0.0.1") -> None:
         self.delay_s = delay_s
         self.bodies: list[Json] = []
         self.authorizations: list[str] = []
         self.port = free_port()
-        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        self.base_url = f"http://{host}:{self.port}/v1"
         app = Starlette(routes=[Route("/v1/chat/completions", self._answer, methods=["POST"])])
-        config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="warning", lifespan="off")
+        config = uvicorn.Config(app, host=host, port=self.port, log_level="warning", lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
 

@@ -156,7 +156,7 @@ def process(server: Server, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_listener_prints_and_forwards_what_an_endpoint_would_get(server: Server) -> None:
+def test_a_listener_prints_and_forwards_what_an_endpoint_gets_and_leaves_none(server: Server) -> None:
     """Signed with the secret that it shows, of sessions opened before and after it began."""
     before = session(server)
     words = ("webhooks", "listen", "--types", "turn.completed", "--limit", "2", "--json", "--forward-to")

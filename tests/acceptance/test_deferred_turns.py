@@ -86,13 +86,15 @@ class Place:
         """Somebody answers the Guardian's own question, with a key of the Guardian's."""
         scopes = ("--scope", "approvals:decide", "--scope", "guardian:read", "--approver", "*")
         key_file = self.key_file("guardian", "keys", "create", *scopes)
-        questions = json.loads(self.run("approvals", "list", "--json"))
+        questions = json.loads(self.run("approvals", "list", "--guardian", "--json"))
         mine = next(one["approval_id"] for one in questions if one["turn_id"] == turn_id)
         self.run("approvals", "approve", mine, "--key-file", key_file)
 
     def denied_on_the_command_line(self, approval_id: str) -> None:
         """Somebody denies the turn's approval, with a key of the turn API."""
         assert approval_id in self.run("approvals", "list", "--turns")
+        waiting = json.loads(self.run("approvals", "list", "--json"))
+        assert [one.get("id") for one in waiting] == [approval_id]
         key_file = self.key_file("keys", "create")
         self.run("approvals", "deny", approval_id, "--key-file", key_file, "--note", "no")
 

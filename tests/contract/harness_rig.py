@@ -30,6 +30,7 @@ from turnkeeper.sandbox.protocol import (
     parse_from_harness,
     render_frame,
 )
+from turnkeeper.sandbox.providers import Provider
 from turnkeeper.testing.memory_meter import MemoryMeter
 from turnkeeper.testing.scripted_model import Script
 
@@ -187,13 +188,14 @@ def play(
     *,
     meter: MemoryMeter | None = None,
     limits: GatewayLimits = LIMITS,
+    provider_for: Callable[[str], Provider] | None = None,
     **members: object,
 ) -> tuple[Worker, Rig]:
     """One whole turn against a harness in this process."""
     worker = worker or Worker()
 
     async def main() -> Rig:
-        async with gateway_rig(folder, script, meter=meter, limits=limits) as rig:
+        async with gateway_rig(folder, script, meter=meter, limits=limits, provider_for=provider_for) as rig:
             inside = await Inside.open()
             await inside.side.send(start_frame(rig.handle.path, **members))
             await converse(inside.side, worker)

@@ -154,6 +154,14 @@ class Rig:
         await self.store.started(fence, [has_started(fence.turn_id)])
         return fence
 
+    async def delete_expired(self, limit: int, *, after: str | None = None) -> str | None:
+        """Deletes those among the next sessions whose time is over; the last one looked at."""
+        retention = self.store.retention()
+        over, last = await retention.expired(limit, after=after)
+        for session_id in over:
+            await retention.delete_if_expired(session_id)
+        return last
+
     async def events(self, session_id: str) -> tuple[Event, ...]:
         return await self.store.events(session_id, after=0, limit=10_000)
 

@@ -89,7 +89,7 @@ async def what_chores_ask(rig: Rig) -> None:
     await webhooks.deliveries(endpoint.id, Listed(), None)
     await rig.store.expire_starts(10)
     await rig.store.operations().queue_state()
-    await rig.store.retention().delete_expired(10)
+    await rig.delete_expired(10)
     await rig.store.retention().delete_session(turn.session_id, by=BY_APP)
 
 

@@ -8,8 +8,9 @@ import pytest
 from tests.contract.store_rig import ANSWER, BY_APP, UNPAID, Rig, open_store, with_store
 
 from turnkeeper.store.tx import StoreLimits
+from turnkeeper.turns.idempotency import IdempotencyKeyReused
 from turnkeeper.turns.model import Budget, TurnStatus
-from turnkeeper.turns.ports import IdempotencyKeyReused, NotFound, QueueFull, SessionClosed
+from turnkeeper.turns.ports import NotFound, QueueFull, SessionClosed
 
 
 @with_store

@@ -7,8 +7,9 @@ from contextlib import suppress
 
 from tests.contract.store_rig import ANSWER, BY_APP, LOST, UNPAID, Rig, open_store, with_store
 
+from turnkeeper.turns.idempotency import IdempotencyKeyReused
 from turnkeeper.turns.model import Fence
-from turnkeeper.turns.ports import IdempotencyKeyReused, StaleFence
+from turnkeeper.turns.ports import StaleFence
 
 
 def with_two_stores(test: Callable[[Rig, Rig], Awaitable[None]]) -> Callable[[str], None]:

@@ -30,10 +30,10 @@ async def closed(rig: Rig) -> Session:
 async def test_a_session_goes_when_its_time_is_over_and_not_before(rig: Rig) -> None:
     usual, short = await rig.session(), await rig.session(retention_days=1)
     rig.clock.advance(MONTH_MS - 1)
-    await rig.store.retention().delete_expired(100)
+    await rig.delete_expired(100)
     assert await kept(rig) == {usual.id}
     rig.clock.advance(1)
-    await rig.store.retention().delete_expired(100)
+    await rig.delete_expired(100)
     assert await kept(rig) == set()
     assert (await rig.store.session(short.id)).status == "closing"
 
@@ -44,7 +44,7 @@ async def test_activity_and_open_turns_keep_a_session(rig: Rig) -> None:
     await rig.post(open_.id)
     rig.clock.advance(MONTH_MS)
     await rig.store.retention().change_session(asked.id, SessionChange(title="used"))
-    await rig.store.retention().delete_expired(100)
+    await rig.delete_expired(100)
     assert await kept(rig) == {asked.id, open_.id}
 
 
@@ -52,11 +52,11 @@ async def test_activity_and_open_turns_keep_a_session(rig: Rig) -> None:
 async def test_a_sweep_looks_at_a_bounded_number_and_goes_on_where_it_was(rig: Rig) -> None:
     sessions = [(await rig.session()).id for _ in range(5)]
     rig.clock.advance(MONTH_MS)
-    last = await rig.store.retention().delete_expired(2)
+    last = await rig.delete_expired(2)
     assert last == sessions[1]
     assert await kept(rig) == set(sessions[2:])
-    assert await rig.store.retention().delete_expired(3, after=last) == sessions[4]
-    assert await rig.store.retention().delete_expired(3, after=sessions[4]) is None
+    assert await rig.delete_expired(3, after=last) == sessions[4]
+    assert await rig.delete_expired(3, after=sessions[4]) is None
 
 
 @with_store

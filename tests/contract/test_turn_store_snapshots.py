@@ -10,8 +10,9 @@ from tests.contract.test_turn_store_plans import Statement, plans_on_postgres, p
 from tests.contract.test_turn_store_races import with_two_stores
 
 from turnkeeper.events.catalogue import TERMINAL_TYPES
+from turnkeeper.turns.idempotency import IdempotencyKeyReused
 from turnkeeper.turns.model import TurnStatus
-from turnkeeper.turns.ports import IdempotencyKeyReused, NewSession, NewTurn, NotFound, SessionClosed
+from turnkeeper.turns.ports import NewSession, NewTurn, NotFound, SessionClosed
 from turnkeeper.turns.posting import NewRetry, TurnNotTerminal
 from turnkeeper.turns.snapshots import SessionSnapshot
 

@@ -46,11 +46,11 @@ UNWHOLE: Final = {
         " WHERE q.scope = 'key' AND q.project_id = t.project_id AND q.id = t.api_key_id)"
     ),
     "a key without its turn": (
-        "SELECT key FROM idempotency_keys k WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = k.turn_id)"
+        "SELECT key FROM idempotency_keys k WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = k.thing_id)"
     ),
     "a posted turn without its key": (
         "SELECT id FROM turns t WHERE idempotency_key IS NOT NULL"
-        " AND NOT EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.turn_id = t.id)"
+        " AND NOT EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.thing_id = t.id)"
     ),
     "an open session whose last word is not what it does": (
         "SELECT id FROM sessions s WHERE status = 'open' AND NOT ephemeral AND COALESCE((SELECT e.type FROM events e"

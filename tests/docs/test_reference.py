@@ -95,7 +95,7 @@ def test_every_dependency_has_its_reason_on_the_page_of_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {re.split(r"[\[>=;<! ]", line)[0] for line in project["dependencies"]}
     table = page.partition("| run time | for |")[2].partition("\n\n")[0]
-    shown = {name.split("[")[0] for name in re.findall(r"`([a-z0-9_-]+(?:\[\w+\])?)`", _first_column(table))}
+    shown = {name.split("[")[0] for name in re.findall(r"`([a-z0-9_-]+(?:\[[\w,]+\])?)`", _first_column(table))}
     assert shown == named
 
 

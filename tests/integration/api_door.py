@@ -156,6 +156,7 @@ async def opened(
         readiness=readiness,
         webhooks=store.webhooks(),
         budgets=store.budgets(),
+        creations=store.creations(),
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),

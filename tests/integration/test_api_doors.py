@@ -168,9 +168,10 @@ def test_every_field_that_is_not_built_is_named(tmp_path: Path) -> None:
     serve(tmp_path, work)
 
 
-def test_a_key_for_agents_and_sessions_is_refused_rather_than_ignored(tmp_path: Path) -> None:
+def test_a_key_where_nothing_is_made_is_refused_rather_than_ignored(tmp_path: Path) -> None:
     async def work(api: Api) -> None:
-        problem = await api.refused("POST", "/v1/agents", json=AGENT, headers={"Idempotency-Key": "k"})
+        path = f"/v1/sessions/{await api.session()}/stream_tokens"
+        problem = await api.refused("POST", path, json={}, headers={"Idempotency-Key": "k"})
         assert (problem["code"], problem["param"]) == ("not_supported_yet", "Idempotency-Key")
 
     serve(tmp_path, work)

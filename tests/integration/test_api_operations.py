@@ -29,6 +29,8 @@ def test_figures_are_in_the_text_format_of_prometheus(tmp_path: Path) -> None:
         lines = answer.text.splitlines()
         assert 'turnkeeper_turns{status="queued"} 1' in lines
         assert "turnkeeper_dead_letters 0" in lines
+        assert "turnkeeper_stuck_turns 0" in lines
+        assert 'turnkeeper_outbox_depth{to="webhooks"} 0' in lines
         samples = [line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")]
         assert {f"# TYPE {name} gauge" for name in samples} <= set(lines)
 

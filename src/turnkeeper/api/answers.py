@@ -24,7 +24,7 @@ def require_id(identifier: str, prefix: Prefix, what: str) -> str:
 
 
 def refuse_idempotency_key(request: Request) -> None:
-    """Only turns take the header so far. Raises `RequestRefused` (`not_supported_yet`)."""
+    """For requests that make nothing. Raises `RequestRefused` (`not_supported_yet`), rather than ignore the key."""
     if IDEMPOTENCY_HEADER in request.headers:
         raise RequestRefused(
             "not_supported_yet", f"{IDEMPOTENCY_HEADER} is not supported yet on this path.", param=IDEMPOTENCY_HEADER

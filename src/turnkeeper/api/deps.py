@@ -8,6 +8,8 @@ from typing import Annotated, Protocol, cast
 from fastapi import Depends, Request
 
 from turnkeeper.api.event_reads import EventReads
+from turnkeeper.api.in_flight import KeysInFlight
+from turnkeeper.api.metrics import ApiMeasures, NoMeasures
 from turnkeeper.api.rates import RequestRates
 from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
@@ -19,6 +21,7 @@ from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
+from turnkeeper.turns.creations import Creations
 from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
@@ -86,6 +89,7 @@ class ApiDeps:
     readiness: Callable[[], Awaitable[Readiness]]
     webhooks: WebhookStore
     budgets: BudgetStore
+    creations: Creations
     access: AccessStore
     retention: RetentionStore
     operations: OperatorStore
@@ -98,8 +102,10 @@ class ApiDeps:
     feeds: SessionFeeds = field(default_factory=SessionFeeds)
     wards: StreamWards = field(default_factory=StreamWards)
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
+    in_flight: KeysInFlight = field(default_factory=KeysInFlight)
     questions: GuardianQuestions | None = None
     texts: OpenTexts = field(default_factory=lambda: OpenTexts(LocalWakeups()))
+    measures: ApiMeasures = field(default_factory=NoMeasures)
 
 
 async def deps_of(request: Request) -> ApiDeps:

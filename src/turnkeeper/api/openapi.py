@@ -105,7 +105,7 @@ _VALUES: Final[Mapping[str, Document]] = {
     "Idempotency-Key": _value(
         "Idempotency-Key",
         {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
-        "The same key and body again give the same turn.",
+        "The same key and body again make nothing else, and show what they have made.",
         place="header",
     ),
 }
@@ -125,6 +125,11 @@ def body(name: str, *, required: bool = True) -> Document:
     """The request body of a route, for `openapi_extra`."""
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     return {"requestBody": {"required": required, "content": content}}
+
+
+def making(name: str) -> Document:
+    """The request of a route that makes something from a body, at most once with an Idempotency-Key."""
+    return body(name) | query("Idempotency-Key")
 
 
 def query(*names: str) -> Document:

@@ -10,17 +10,16 @@ from contextlib import ExitStack
 from fastapi import Request
 from starlette.responses import Response
 
-from turnkeeper.api.answers import IDEMPOTENCY_HEADER, json_response
+from turnkeeper.api.answers import json_response
 from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.intake import TurnBody
+from turnkeeper.api.keyed import fingerprint_of, idempotency_key
 from turnkeeper.api.pages import Query
-from turnkeeper.api.problems import RequestRefused
 from turnkeeper.api.reads import oldest_sequence, read_turn
 from turnkeeper.api.stream_texts import text_scope
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
 from turnkeeper.turns.access import check_scope
-from turnkeeper.turns.idempotency import fingerprint, parse_key
 from turnkeeper.turns.model import AgentLimits, ApiKey
 from turnkeeper.turns.ports import Accepted, NewTurn
 from turnkeeper.turns.schema_rules import OutputSchemaInvalid
@@ -32,19 +31,6 @@ def wants_stream(request: Request, caller: ApiKey) -> bool:
     if wanted:
         check_scope(caller, "events:read")
     return wanted
-
-
-def idempotency_key(request: Request) -> str | None:
-    """The request's key. Raises `RequestRefused`, `IdempotencyKeyInvalid`."""
-    values = request.headers.getlist(IDEMPOTENCY_HEADER)
-    if len(values) > 1:
-        raise RequestRefused("idempotency_key_invalid", "The header is given twice.", param=IDEMPOTENCY_HEADER)
-    return parse_key(values[0]) if values else None
-
-
-def fingerprint_of(request: Request, received: JsonBody) -> str:
-    """What makes this request the same as another one with its key."""
-    return fingerprint(request.method, request.url.path, received.members)
 
 
 async def check_schema(deps: ApiDeps, schema_json: str | None) -> None:
@@ -81,16 +67,21 @@ def new_turn(
 
 
 async def answer_post(
-    deps: ApiDeps, caller: ApiKey, accept: Callable[[], Awaitable[Accepted]], *, stream: bool
+    deps: ApiDeps, caller: ApiKey, accept: Callable[[], Awaitable[Accepted]], *, key: str | None, stream: bool
 ) -> Response:
-    """202 with the new turn, 200 with the one that the key stands for already; or 200 with the turn's stream."""
+    """202 with the new turn, 200 with the one that the key stands for already; or 200 with the turn's stream.
+
+    Raises `IdempotencyInProgress`, and what `accept` raises.
+    """
     if not stream:
-        accepted = await accept()
+        async with deps.in_flight.held(caller.project_id, key):
+            accepted = await accept()
         document = await read_turn(deps.store, accepted.turn)
         return json_response(document, 200 if accepted.replayed else 202, _headers(accepted))
     with ExitStack() as place:
         place.enter_context(deps.streams.admit(caller.id, key_limit=caller.limits.streams))
-        accepted = await accept()
+        async with deps.in_flight.held(caller.project_id, key):
+            accepted = await accept()
         plan = await _plan(deps, accepted)
         answer = EventStreamResponse(deps, caller, plan, place=place.pop_all())
     answer.headers.update(_headers(accepted))

@@ -66,6 +66,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "idempotency_turn_deleted": ProblemKind(
         410, "The turn of this Idempotency-Key was deleted", "Use a new key to run it again."
     ),
+    "idempotency_resource_deleted": ProblemKind(
+        410, "What this Idempotency-Key stands for was deleted", "Use a new key to make it again."
+    ),
     "session_deleted": ProblemKind(410, "The session was deleted", "Open another session with POST /v1/sessions."),
     "method_not_allowed": ProblemKind(405, "Method not allowed", "Use a method that the Allow header lists."),
     "request_timeout": ProblemKind(408, "The body did not arrive in time", "Send the request again."),

@@ -157,10 +157,10 @@ class EventStreamResponse(Response):
                 return "session_closed" if closed else None
 
     async def _pass_on(self, one: Framed) -> bool:
-        self._passed(one.event)
+        self._end_texts(one.event)
         if self._wants(one.event) and not await self._put(one.frame):
             return False
-        self._position = one.event.sequence
+        self._passed(one.event)
         return True
 
     def _take(self, one: Framed) -> bool:
@@ -170,15 +170,22 @@ class EventStreamResponse(Response):
             return True
         if event.type == SESSION_ENDING or self._ends_turn(event):
             return False
-        self._passed(event)
+        self._end_texts(event)
         if self._wants(event) and not self._buffer.offer(one.frame):
             return False
-        self._position = event.sequence
+        self._passed(event)
         return True
 
-    def _passed(self, event: Event) -> None:
+    def _end_texts(self, event: Event) -> None:
+        # Before the event itself, so that no piece of a message follows its end.
         if self._texts is not None:
             self._texts.passed(event)
+
+    def _passed(self, event: Event) -> None:
+        self._position = event.sequence
+        # What was stored before the stream began waited for the reader, not for us.
+        if self._wants(event) and event.sequence > self._plan.head_sequence:
+            self._deps.measures.streamed(event.created_at)
 
     def _wants(self, event: Event) -> bool:
         return not self._plan.types or event.type in self._plan.types

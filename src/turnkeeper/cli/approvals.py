@@ -11,6 +11,7 @@ from typing import Annotated
 import orjson
 import typer
 
+from turnkeeper.cli.approval_lists import ALL, Door, doors_of, questions
 from turnkeeper.cli.exits import UsageRefused
 from turnkeeper.cli.guardian import PAGE, Limit, open_desk
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory
@@ -19,14 +20,14 @@ from turnkeeper.cli.turn_approvals import (
     Said,
     decide_of_turn,
     is_turn_approval,
-    list_of_turns,
     show_of_turn,
 )
 from turnkeeper.clock import SystemClock, epoch_ms
 from turnkeeper.guardian.apikeys import DECIDE, GuardianKey, is_secret, secret_sha256
-from turnkeeper.guardian.approvals import ApprovalAnswer, ApprovalRefused, ApprovalScope, ApprovalStatus
+from turnkeeper.guardian.approvals import ApprovalAnswer, ApprovalRefused, ApprovalScope
 from turnkeeper.guardian.views import approval_view, input_of
 from turnkeeper.store.guardian_desk import GuardianDesk
+from turnkeeper.turns.approvals import APPROVAL_STATUSES
 
 MAX_KEY_FILE_BYTES = 4_096
 
@@ -50,27 +51,25 @@ def list_approvals(
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
     *,
-    status: Annotated[str, typer.Option("--status", help="pending, approved, denied, expired or all.")] = "pending",
+    status: Annotated[
+        str, typer.Option("--status", help="pending, approved, denied, expired, canceled or all.")
+    ] = "pending",
     limit: Limit = PAGE,
-    turns: Annotated[bool, typer.Option("--turns", help="Approvals of turns, not the Guardian's questions.")] = False,
+    turns: Annotated[bool, typer.Option("--turns", help="Approvals of turns alone.")] = False,
+    guardian: Annotated[bool, typer.Option("--guardian", help="The Guardian's own questions alone.")] = False,
     json: AsJson = False,
 ) -> None:
-    """List questions, those that wait for an answer unless told otherwise."""
-    if turns:
-        list_of_turns(Place(config, data_dir), status=status, limit=limit, as_json=json)
-        return
-    if status != "all" and status not in tuple(ApprovalStatus):
-        raise UsageRefused(f"--status is one of {', '.join(ApprovalStatus)}, all")
-    now_ms = epoch_ms(SystemClock().now())
-    wanted = None if status == "all" else ApprovalStatus(status)
-    found = open_desk(config, data_dir).approvals(status=wanted, after=0, limit=limit, now_ms=now_ms)
-    rows = [approval_view(approval, now_ms) for _, approval in found]
+    """List questions of turns and of the Guardian, those that wait for an answer unless told otherwise."""
+    if status != ALL and status not in APPROVAL_STATUSES:
+        raise UsageRefused(f"--status is one of {', '.join(APPROVAL_STATUSES)}, {ALL}")
+    place = Place(config, data_dir)
+    named = ([Door.TURNS] if turns else []) + ([Door.GUARDIAN] if guardian else [])
+    found = questions(place, named or doors_of(place), status=status, limit=limit)
     if json:
-        typer.echo(orjson.dumps(rows))
+        typer.echo(orjson.dumps([orjson.Fragment(row.document) for row in found]))
         return
-    for row in rows:
-        what = row["tool"] or row["method"]
-        typer.echo(f"{row['approval_id']}  {row['status']}  {row['expires_at']}  {what}  {row['question']}")
+    for row in found:
+        typer.echo(f"{row.id}  {row.status}  {row.expires_at}  {row.about}")
 
 
 def show(approval_id: ApprovalId, config: ConfigFile = None, data_dir: DataDirectory = None) -> None:

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from turnkeeper.cli.exits import Exit, UsageRefused
-from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory
-from turnkeeper.cli.remote import Key, Remote, Url
+from turnkeeper.cli.options import AsJson
+from turnkeeper.cli.over_api import add_group, over_api
 from turnkeeper.cli.shown import cell, render_json, show_document
 from turnkeeper.cli.turn_view import shorten
 from turnkeeper.client import Event, EventStream, Turnkeeper
@@ -18,24 +18,22 @@ _ABOUT: Final = ("text", "name", "status", "decision", "outcome", "stop_reason",
 
 def register(app: typer.Typer) -> None:
     """Adds the command group."""
-    group = typer.Typer(help="Follow what happens on a running server.", no_args_is_help=True)
-    group.callback()(_nothing)
-    group.command()(tail)
-    group.command()(show)
-    app.add_typer(group, name="events")
+    commands = {
+        "tail": tail,
+        "show": show,
+    }
+    add_group(app, "events", about="Follow what happens on a running server.", commands=commands)
 
 
+@over_api
 def tail(
+    turnkeeper: Turnkeeper,
     followed: Annotated[str, typer.Argument(metavar="ID", help="A session or a turn.")],
     *,
     after: Annotated[
         int | None, typer.Option("--after", min=0, help="Begin behind this sequence; 0 begins at the first event.")
     ] = None,
     types: Annotated[str | None, typer.Option("--types", help="Only these types, with commas between.")] = None,
-    url: Url = None,
-    key: Key = None,
-    config: ConfigFile = None,
-    data_dir: DataDirectory = None,
     json: AsJson = False,
 ) -> None:
     """Print events as they come: a turn's from its first to its last, a session's from now until it is closed.
@@ -43,29 +41,25 @@ def tail(
     Goes on over restarts of the server, without losing or repeating an event. --json prints one event a line.
     """
     console = Console(highlight=False, soft_wrap=True)
-    with Remote(url, key, config, data_dir).connect() as turnkeeper:
-        try:
-            for event in _stream(turnkeeper, followed, after, types.split(",") if types else []):
-                if json:
-                    typer.echo(render_json(event))
-                else:
-                    console.print(line_of(event))
-        except KeyboardInterrupt:
-            raise typer.Exit(Exit.CANCELED) from None
+    try:
+        for event in _stream(turnkeeper, followed, after, types.split(",") if types else []):
+            if json:
+                typer.echo(render_json(event))
+            else:
+                console.print(line_of(event))
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.CANCELED) from None
 
 
+@over_api
 def show(
+    turnkeeper: Turnkeeper,
     event_id: Annotated[str, typer.Argument(metavar="ID", help="The event's id.")],
     *,
-    url: Url = None,
-    key: Key = None,
-    config: ConfigFile = None,
-    data_dir: DataDirectory = None,
     json: AsJson = False,
 ) -> None:
     """Show an event."""
-    with Remote(url, key, config, data_dir).connect() as turnkeeper:
-        show_document(turnkeeper.events.get(event_id), as_json=json)
+    show_document(turnkeeper.events.get(event_id), as_json=json)
 
 
 def line_of(event: Event) -> Text:
@@ -84,7 +78,3 @@ def _stream(turnkeeper: Turnkeeper, followed: str, after: int | None, types: lis
     if followed.startswith("ses_"):
         return turnkeeper.sessions.get(followed).stream(after=after, types=types)
     raise UsageRefused(f"{followed} is no session (ses_…) and no turn (trn_…)")
-
-
-def _nothing() -> None:
-    return

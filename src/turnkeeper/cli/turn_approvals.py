@@ -1,10 +1,10 @@
-"""Approvals of turns on the command line: `turnkeeper approvals` with an `apr_` id, or `approvals list --turns`.
+"""Approvals of turns on the command line: `turnkeeper approvals` with an `apr_` id.
 
 Works beside a running server. Whoever answers shows an API key of the turn API, as over HTTP.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,14 +16,15 @@ from turnkeeper.api.approval_views import render_approval
 from turnkeeper.api.auth import secret_sha256
 from turnkeeper.cli.exits import UsageRefused
 from turnkeeper.cli.options import load
-from turnkeeper.clock import SystemClock, render_time
+from turnkeeper.clock import SystemClock
 from turnkeeper.datadir import DataDir
 from turnkeeper.ids import is_id
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.turns.approval_desk import ApprovalDesk
 from turnkeeper.turns.approvals import (
-    APPROVAL_STATUSES,
+    Approval,
     ApprovalAnswer,
+    ApprovalStatus,
     ApprovalWord,
     DecidedBy,
     Remember,
@@ -52,21 +53,10 @@ def is_turn_approval(approval_id: str) -> bool:
     return is_id(approval_id, "apr")
 
 
-def list_of_turns(place: Place, *, status: str, limit: int, as_json: bool) -> None:
-    """Prints the approvals of turns, oldest first."""
-    if status != "all" and status not in APPROVAL_STATUSES:
-        raise UsageRefused(f"--status is one of {', '.join(APPROVAL_STATUSES)}, all")
-    wanted = None if status == "all" else status
+def approvals_of_turns(place: Place, *, status: ApprovalStatus | None, limit: int) -> Sequence[Approval]:
+    """The approvals of turns, oldest first; those with a status if one is given."""
     page = PageRequest(limit=limit, order="asc")
-    found = _with_store(place, lambda _, store: store.approvals(page, status=wanted)).items
-    if as_json:
-        now = SystemClock().now()
-        rows = [orjson.Fragment(render_approval(approval, now, inline_bytes=INLINE_BYTES)) for approval in found]
-        typer.echo(orjson.dumps(rows))
-        return
-    for approval in found:
-        expires_at = render_time(approval.expires_at)
-        typer.echo(f"{approval.id}  {approval.status}  {expires_at}  {approval.call.name}  {approval.question}")
+    return _with_store(place, lambda _, store: store.approvals(page, status=status)).items
 
 
 def show_of_turn(place: Place, approval_id: str) -> None:
@@ -111,7 +101,7 @@ async def _known(looked_up: Awaitable[T], approval_id: str) -> T:
         return await looked_up
     except NotFound as error:
         raise UsageRefused(
-            f"there is no approval {approval_id}", hint="`turnkeeper approvals list --turns` shows them."
+            f"there is no approval {approval_id}", hint="`turnkeeper approvals list` shows them."
         ) from error
 
 

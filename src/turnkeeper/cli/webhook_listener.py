@@ -1,16 +1,20 @@
-"""What `turnkeeper webhooks listen` does: sees new events of every session, and makes of each what would be sent.
+"""What `turnkeeper webhooks listen` does: takes, on this machine, what a real endpoint gets.
 
-Answers for each event once, in its session's order. It looks, once in a while, how far each session has come; no
-endpoint is made, nothing is stored.
+Answers for an endpoint that lives as long as the command, for each request that it gets being shown once, and for the
+answer to it: that of the address it is passed on to, where there is one. Must never take what is not signed for it.
+Why an endpoint and no reading of events: docs/decisions/0016-listening-is-an-endpoint.md.
 """
 
 import json
-import secrets
 import signal
+import socket
 import threading
-from collections.abc import Sequence
-from types import FrameType, TracebackType
-from typing import Final, Self
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import FrameType
+from typing import Final
 
 import httpx
 import typer
@@ -18,119 +22,164 @@ from rich.console import Console
 from rich.text import Text
 
 from turnkeeper.cli.exits import UsageRefused
-from turnkeeper.cli.shown import render_json
-from turnkeeper.client import Event, Turnkeeper
-from turnkeeper.clock import SystemClock, epoch_ms
-from turnkeeper.events.webhooks.endpoints import MAX_BODY_BYTES, wants
-from turnkeeper.events.webhooks.signing import SECRET_BYTES, headers, render_secret
-from turnkeeper.ids import RandomIds
+from turnkeeper.client import RequestInvalid, Turnkeeper, WebhookEndpoint, WebhookRejected, verify_webhook
+from turnkeeper.events.webhooks.endpoints import MAX_BODY_BYTES
 
-POLL_S: Final = 0.5
-MAX_SESSIONS: Final = 1_000
-"""The newest sessions, which are looked at."""
-FORWARD_TIMEOUT_S: Final = 15.0
+FORWARD_TIMEOUT_S: Final = 10.0
+"""Shorter than what the server waits for an answer, so that it hears one."""
+READ_TIMEOUT_S: Final = 15.0
+HINT: Final = (
+    "The server must be allowed to send to this machine: webhooks.allow_http = true and"
+    ' webhooks.networks = ["127.0.0.0/8"] in its settings. Or name an address that leads here with --address.'
+)
+
+_OF_THE_CONNECTION: Final = frozenset({"accept-encoding", "connection", "content-length", "host"})
+_TAKEN, _NOT_OURS, _TOO_LARGE, _UNREACHABLE = 204, 401, 413, 502
 
 
 class Receiver:
-    """Where events go: to the terminal, and to an address if one was named."""
+    """Where requests go: to the terminal, and to an address if one was named. Ends after `limit` of them."""
 
-    def __init__(self, forward_to: str | None, *, as_json: bool) -> None:
-        self.secret = render_secret(secrets.token_bytes(SECRET_BYTES))
-        self._forward_to = forward_to
+    def __init__(self, forward_to: str | None, *, limit: int | None, as_json: bool) -> None:
+        self.over = threading.Event()
+        self.secret = ""
+        self._forward_to = None if forward_to is None else _checked(forward_to)
         self._as_json = as_json
-        self._clock = SystemClock()
-        self._ids = RandomIds(self._clock)
-        self._http = httpx.Client(trust_env=False, follow_redirects=False, timeout=FORWARD_TIMEOUT_S)
+        self._left = limit
+        self._turn = threading.Lock()
         self._console = Console(highlight=False, soft_wrap=True)
 
-    def __enter__(self) -> Self:
-        return self
+    def take(self, headers: Mapping[str, str], body: bytes) -> int:
+        """Shows a request and passes it on. The status that it is answered with."""
+        try:
+            event = verify_webhook(self.secret, headers, body)
+        except WebhookRejected as error:
+            typer.echo(f"refused: {error.message}", err=True)
+            return _NOT_OURS
+        with self._turn:
+            if self._left == 0:
+                return _UNREACHABLE
+            self._left = None if self._left is None else self._left - 1
+            is_last = self._left == 0
+            self._show(
+                event.type, {name: value for name, value in headers.items() if name.startswith("webhook-")}, body
+            )
+        status = _TAKEN if self._forward_to is None else self._forward(self._forward_to, headers, body)
+        if is_last:
+            self.over.set()
+        return status
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._http.close()
-
-    def take(self, event: Event) -> None:
-        """Prints the request that an endpoint would get, and makes it where it was told to."""
-        body = body_of(event)
-        sent = headers(
-            [self.secret],
-            event_id=event.id or "",
-            delivery_id=self._ids.new("whd"),
-            attempt=1,
-            timestamp_s=epoch_ms(self._clock.now()) // 1_000,
-            body=body,
-        )
+    def _show(self, event_type: str, headers: Mapping[str, str], body: bytes) -> None:
         if self._as_json:
-            typer.echo(json.dumps({"headers": sent, "body": body.decode()}, ensure_ascii=False))
-        else:
-            self._show(event, sent, body)
-        if self._forward_to is not None:
-            self._forward(self._forward_to, sent, body)
-
-    def _show(self, event: Event, sent: dict[str, str], body: bytes) -> None:
-        self._console.print(Text(event.type, style="bold"))
-        for name, value in sent.items():
+            typer.echo(json.dumps({"headers": headers, "body": body.decode()}, ensure_ascii=False))
+            return
+        self._console.print(Text(event_type, style="bold"))
+        for name, value in headers.items():
             self._console.print(Text(f"  {name}: {value}", style="dim"))
         self._console.print(Text(f"  {body.decode()}"))
 
-    def _forward(self, address: str, sent: dict[str, str], body: bytes) -> None:
+    def _forward(self, address: str, headers: Mapping[str, str], body: bytes) -> int:
         try:
-            answer = self._http.post(address, content=body, headers=sent)
-        except httpx.InvalidURL as error:
-            raise UsageRefused(f"{address} is no address: {error}") from error
+            status = httpx.post(
+                address,
+                content=body,
+                headers=headers,
+                timeout=FORWARD_TIMEOUT_S,
+                trust_env=False,
+                follow_redirects=False,
+            ).status_code
         except httpx.TransportError as error:
             typer.echo(f"-> {address}: {type(error).__name__}", err=True)
-        else:
-            typer.echo(f"-> {address}: {answer.status_code}", err=True)
+            return _UNREACHABLE
+        typer.echo(f"-> {address}: {status}", err=True)
+        return status
 
 
-class Listener:
-    """The sessions of a server, and how far each has been seen."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where requests arrive: a port of this machine, and the address that the server is told (None: that port)."""
 
-    def __init__(self, turnkeeper: Turnkeeper, receiver: Receiver, types: Sequence[str]) -> None:
-        self._turnkeeper = turnkeeper
-        self._receiver = receiver
-        self._types = types
-        self._seen: dict[str, int] = {}
-
-    def listen(self, limit: int | None) -> None:
-        """Hands over new events until there were `limit`, or until a signal."""
-        over = threading.Event()
-
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            over.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
-        self._seen = self._heads()
-        typer.echo("listening", err=True)
-        left = limit
-        while not over.wait(POLL_S):
-            for session_id, head in reversed(self._heads().items()):
-                for event in self._news(session_id, head):
-                    self._receiver.take(event)
-                    left = None if left is None else left - 1
-                    if left == 0:
-                        return
-
-    def _heads(self) -> dict[str, int]:
-        sessions = self._turnkeeper.sessions.list(limit=MAX_SESSIONS)
-        return {session.id: session.last_sequence for session in sessions}
-
-    def _news(self, session_id: str, head: int) -> list[Event]:
-        seen = self._seen.get(session_id, 0)
-        if head <= seen:
-            return []
-        found = list(self._turnkeeper.sessions.get(session_id).events(after=seen))
-        self._seen[session_id] = max([head, *(event.sequence or 0 for event in found)])
-        return [event for event in found if wants(self._types, (), event.type, None)]
+    port: int
+    address: str | None
 
 
-def body_of(event: Event) -> bytes:
-    """The body that is sent for an event: its envelope, without the data if it would be too long."""
-    whole = render_json(event).encode()
-    if len(whole) <= MAX_BODY_BYTES:
-        return whole
-    return render_json(Event({**event.members, "data": None, "data_url": f"/v1/events/{event.id}"})).encode()
+def listen(turnkeeper: Turnkeeper, receiver: Receiver, types: Sequence[str], place: Place) -> None:
+    """Makes an endpoint, hands over what it gets until the receiver is done or a signal comes, and deletes it."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        receiver.over.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with _server(receiver, place.port) as server:
+        address = place.address or f"http://127.0.0.1:{server.server_port}/"
+        with _endpoint(turnkeeper, address, types) as endpoint:
+            receiver.secret = endpoint.secret or ""
+            typer.echo(f"signed with {receiver.secret}", err=True)
+            with _serving(server):
+                typer.echo("listening", err=True)
+                receiver.over.wait()
+
+
+class _Server(ThreadingHTTPServer):
+    # Requests that were taken are answered before the command ends.
+    daemon_threads = False
+
+
+@contextmanager
+def _endpoint(turnkeeper: Turnkeeper, address: str, types: Sequence[str]) -> Generator[WebhookEndpoint, None, None]:
+    name = f"turnkeeper webhooks listen on {socket.gethostname()}"
+    try:
+        made = turnkeeper.webhooks.create(address, types=types, description=name)
+    except RequestInvalid as error:
+        raise UsageRefused(f"the server does not send to {address}: {error.message}", hint=HINT) from error
+    try:
+        yield made
+    finally:
+        turnkeeper.webhooks.delete(made.id)
+
+
+@contextmanager
+def _server(receiver: Receiver, port: int) -> Generator[ThreadingHTTPServer, None, None]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = READ_TIMEOUT_S
+
+        def do_POST(self) -> None:
+            length = self.headers.get("content-length", "")
+            too_large = not length.isdecimal() or int(length) > MAX_BODY_BYTES
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self.send_response(_TOO_LARGE if too_large else receiver.take(headers, self.rfile.read(int(length))))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    try:
+        server = _Server(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise UsageRefused(f"port {port} cannot be listened on: {error.strerror}") from error
+    with server:
+        yield server
+
+
+@contextmanager
+def _serving(server: ThreadingHTTPServer) -> Generator[None, None, None]:
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _checked(address: str) -> str:
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL as error:
+        raise UsageRefused(f"{address} is no address: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise UsageRefused(f"{address} is no address: http or https and a host")
+    return address

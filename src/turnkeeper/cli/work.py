@@ -5,18 +5,22 @@ at once, and another worker takes over what was running.
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import structlog
 import typer
 
 from turnkeeper import __version__
-from turnkeeper.cli.listening import Stopping
+from turnkeeper.api.stream_registry import StreamRegistry
+from turnkeeper.cli.listening import GracefulServer, Stopping, bound_socket, shown_address, uvicorn_config
 from turnkeeper.cli.options import ConfigFile, DataDirectory, load
 from turnkeeper.clock import SystemClock
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, hold
+from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.logs import setup_logging
-from turnkeeper.settings import unsafe_choices
+from turnkeeper.settings import Settings, unsafe_choices
 from turnkeeper.wiring.processes import open_work
 
 _log = structlog.get_logger(__name__)
@@ -43,7 +47,8 @@ def work(*, config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
 async def _work(configuration: Configuration, folder: DataDir) -> None:
     stopping = Stopping()
     try:
-        async with open_work(configuration, folder) as worker:
+        async with open_work(configuration, folder) as process, _showing(configuration.settings, process.page):
+            worker = process.worker
             stopping.graceful = worker.drain
             for choice in unsafe_choices(configuration.settings):
                 _log.warning("unsafe_choice", choice=choice)
@@ -56,3 +61,22 @@ async def _work(configuration: Configuration, folder: DataDir) -> None:
         _log.warning("stopped_at_once")
     else:
         _log.info("stopped")
+
+
+@asynccontextmanager
+async def _showing(settings: Settings, page: AsgiApp) -> AsyncGenerator[None]:
+    """Shows the figures where `worker.metrics_port` says, if it says so, until the end of the block."""
+    port = settings.worker.metrics_port
+    if port is None:
+        yield
+        return
+    here = settings.server.model_copy(update={"host": settings.worker.metrics_host, "port": port})
+    with bound_socket(here) as bound:
+        server = GracefulServer(uvicorn_config(here, page), StreamRegistry())
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        _log.info("showing_metrics", address=shown_address(bound))
+        try:
+            yield
+        finally:
+            server.stop()
+            await serving

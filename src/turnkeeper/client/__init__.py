@@ -55,6 +55,14 @@ from turnkeeper.client.turn_api.received import WebhookRejected, verify_webhook
 from turnkeeper.client.turn_api.retries import Retries
 from turnkeeper.client.turn_api.server import AsyncTurnkeeper
 from turnkeeper.client.turn_api.server_blocking import Turnkeeper
+from turnkeeper.client.turn_api.spending_views import (
+    Budget,
+    ModelPrice,
+    ModelPrices,
+    TurnUsage,
+    Usage,
+    UsageReport,
+)
 from turnkeeper.client.turn_api.streams import AsyncEventStream
 from turnkeeper.client.turn_api.streams_blocking import EventStream
 from turnkeeper.client.turn_api.views import (
@@ -62,14 +70,14 @@ from turnkeeper.client.turn_api.views import (
     ApiKey,
     Approval,
     ApprovalRule,
-    Budget,
+    Drain,
     Event,
     Pause,
+    QueueState,
     SessionSnapshot,
     StreamToken,
     Submission,
     TextPiece,
-    Usage,
     WebhookDelivery,
     WebhookEndpoint,
 )
@@ -100,6 +108,7 @@ __all__ = [
     "Denied",
     "Digest",
     "Document",
+    "Drain",
     "Event",
     "EventStream",
     "Failure",
@@ -116,12 +125,15 @@ __all__ = [
     "JsonLinesAudit",
     "KeyRefused",
     "MemoryTerms",
+    "ModelPrice",
+    "ModelPrices",
     "NotFound",
     "NotPermitted",
     "Outcome",
     "Pause",
     "Pending",
     "PostureRules",
+    "QueueState",
     "RequestInvalid",
     "Retries",
     "Retrieved",
@@ -160,8 +172,10 @@ __all__ = [
     "TransportFailed",
     "Turn",
     "TurnDenied",
+    "TurnUsage",
     "Turnkeeper",
     "Usage",
+    "UsageReport",
     "WaitTimedOut",
     "WebhookDelivery",
     "WebhookEndpoint",

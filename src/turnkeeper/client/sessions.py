@@ -18,7 +18,7 @@ from turnkeeper.client.outcomes import Allowed, Denied, Outcome, Pending
 from turnkeeper.client.posture import Stance
 from turnkeeper.client.steps import SessionReason, Step
 from turnkeeper.client.timing import to_the_end
-from turnkeeper.client.turns import GuardedTurn, settled
+from turnkeeper.client.turns import GuardedTurn, TurnCounts, settled
 
 T = TypeVar("T")
 
@@ -101,6 +101,27 @@ class GuardedSession(SessionSteps):
             raise ScopeOver(f"session {self.session_id} is not open")
         wanted = turn_id if turn_id is not None else self._asker.core.ids.uuid()
         return GuardedTurn(self._asker, wanted, triggered_by, None if parent is None else parent.turn_id)
+
+    def attach_turn(self, turn_id: str, *, counts: TurnCounts | None = None) -> GuardedTurn:
+        """A turn that was begun elsewhere and is still open; leaving it with `end` is the caller's to do.
+
+        `counts` is what it has sent so far; without them its turnEnd says no number. Raises `ScopeOver`.
+        """
+        turn = self.turn(turn_id=turn_id)
+        turn.resume(counts)
+        return turn
+
+    async def begin(self) -> None:
+        """What entering the session does, for agents whose hooks are processes of their own.
+
+        Raises `SessionRefused`, `SessionNotStarted`, `SessionDenied`.
+        """
+        await self.__aenter__()
+
+    async def end(self, reason: SessionReason = "completed") -> None:
+        """Sends sessionEnd, for agents whose hooks are processes of their own."""
+        self._open = False
+        await to_the_end(self._end(reason))
 
     async def __aenter__(self) -> "GuardedSession":
         """Shakes hands and sends sessionStart. Raises `SessionRefused`, `SessionNotStarted`, `SessionDenied`."""

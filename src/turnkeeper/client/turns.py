@@ -7,6 +7,7 @@ and the union of the turn's provenance. Must never let an exception or a cancell
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,6 +23,14 @@ from turnkeeper.client.timing import to_the_end
 T = TypeVar("T")
 
 DEFAULT_SUMMARY = "turn ended"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCounts:
+    """What a turn has sent so far, as far as its chain says; kept between processes that share the turn."""
+
+    steps: int
+    tool_calls: int
 
 
 class GuardedTurn(TurnSteps):
@@ -98,6 +107,28 @@ class GuardedTurn(TurnSteps):
         async with self.tool_call(name, arguments) as call:
             given = function(**call.arguments)
             return await call.result(await given if inspect.isawaitable(given) else given)
+
+    @property
+    def counts(self) -> TurnCounts | None:
+        """What it has sent so far; None where a step's fate is not known."""
+        return TurnCounts(self._tally.steps, self._tally.tool_calls) if self._tally.known else None
+
+    def resume(self, counts: TurnCounts | None) -> None:
+        """Takes up a turn that was begun elsewhere: nothing is sent."""
+        self._tally.known = counts is not None
+        if counts is not None:
+            self._tally.steps, self._tally.tool_calls = counts.steps, counts.tool_calls
+        self._asker.tallies[self.turn_id] = self._tally
+        self._open = True
+
+    async def begin(self) -> None:
+        """What entering the turn does, for agents whose hooks are processes of their own. Raises `TurnDenied`."""
+        await self.__aenter__()
+
+    async def end(self, outcome: TurnOutcome = "completed") -> None:
+        """Sends turnEnd, for agents whose hooks are processes of their own."""
+        self._open = False
+        await to_the_end(self._end(outcome))
 
     async def __aenter__(self) -> "GuardedTurn":
         """Sends turnStart. Raises `TurnDenied`; the turn is ended then."""

@@ -1,15 +1,13 @@
-"""The model as a harness sees it: the gateway's socket, behind pydantic-ai's Chat Completions client.
+"""The model as a harness sees it: the gateway's socket, behind pydantic-ai's client for its protocol.
 
 Adds no key and has none. Bounds and counts the turn's model calls, keeps what the model said last, and tells a spent
 budget from a failed model. Its figures are only compared with the worker's ledger (contract, amendment 6).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final, Literal, Protocol, TypeAlias, cast
 
 import httpx2
-from openai import APIError, AsyncOpenAI
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelMessage,
@@ -23,19 +21,34 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
 )
 from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.profiles.openai import OpenAIModelProfile
-from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from turnkeeper.harness.speech import Speech, SpeechKind
+from turnkeeper.harness.wires import wired_model
+from turnkeeper.sandbox.protocol import ModelWire
 
-BUDGET_STATUS: Final = 402
+BUDGET_CODE: Final = "budget_reached"
 MAX_ERROR_CHARACTERS: Final = 500
 
-# The name is never resolved: every connection goes to the socket.
-_GATEWAY_URL: Final = "http://gateway/v1"
-_NO_KEY: Final = "none"
+SpokenKind: TypeAlias = Literal["message", "reasoning"]
+
+
+class Speaker(Protocol):
+    """Where what the model writes is told while it is written, if it is `wanted`."""
+
+    wanted: bool
+
+    def begin(self) -> None:
+        """Another answer of the model begins."""
+        ...
+
+    async def say(self, kind: SpokenKind, text: str) -> None:
+        """A piece of the answer."""
+        ...
+
+    async def end(self) -> None:
+        """The answer is whole."""
+        ...
 
 
 class BudgetReached(Exception):
@@ -68,33 +81,31 @@ class SpentUsage:
         self.reasoning_tokens += usage.details.get("reasoning_tokens", 0)
 
 
-def socket_transport(gateway_socket: str) -> httpx2.AsyncBaseTransport:
-    """Every connection goes to this unix socket. Plain HTTP: a TLS context would only cost start-up time."""
-    return httpx2.AsyncHTTPTransport(uds=gateway_socket, verify=False)
-
-
-class TurnModel(OpenAIChatModel):
-    """The turn's model. `said` is the text of the latest answer that had any."""
+class TurnModel(WrapperModel):
+    """The turn's model. `said` is the text of the latest answer that had any; `speech` is told of it as it comes."""
 
     def __init__(
-        self, name: str, transport: httpx2.AsyncBaseTransport, *, max_calls: int, speech: Speech | None = None
+        self,
+        name: str,
+        transport: httpx2.AsyncBaseTransport,
+        *,
+        max_calls: int,
+        wire: ModelWire = "chat_completions",
+        speech: Speaker | None = None,
     ) -> None:
-        client = AsyncOpenAI(
-            base_url=_GATEWAY_URL,
-            api_key=_NO_KEY,
-            http_client=httpx2.AsyncClient(transport=transport, timeout=None, trust_env=False),
-            # The gateway repeats what may be repeated.
-            max_retries=0,
-        )
-        super().__init__(name, provider=OpenAIProvider(openai_client=client), profile=_verbatim_profile())
+        wired = wired_model(wire, name, transport)
+        super().__init__(wired.model)
         self.said = ""
         self.usage = SpentUsage()
+        self.wire: ModelWire = wire
+        self._http = wired.http
+        self._client_errors = wired.client_errors
         self._max_calls = max_calls
         self._speech = speech
 
     async def close(self) -> None:
         """Closes the connection to the gateway."""
-        await self.client.close()
+        await self._http.aclose()
 
     async def request(
         self,
@@ -108,33 +119,28 @@ class TurnModel(OpenAIChatModel):
         try:
             response = await self._answer(messages, model_settings, model_request_parameters)
         except ModelHTTPError as error:
-            if error.status_code == BUDGET_STATUS:
+            if _error_of(error).get("code") == BUDGET_CODE:
                 raise BudgetReached from error
             raise ModelFailed(_gateway_words(error)) from error
-        except (ModelAPIError, UnexpectedModelBehavior, IndexError, APIError) as error:
-            # An answer without choices is an IndexError in the client, a stream that breaks off one of its own.
+        except (ModelAPIError, UnexpectedModelBehavior, IndexError, *self._client_errors) as error:
+            # An answer without choices is an IndexError in the client.
             raise ModelFailed(f"bad_answer: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
         self._note(response)
         # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
         return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
 
     async def _answer(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
-        """The answer as a whole; where the worker wants to hear it, streamed and told while it comes."""
-        speech = self._speech
-        if speech is None or not speech.wanted:
-            return await super().request(messages, model_settings, model_request_parameters)
-        speech.begin()
-        async with super().request_stream(messages, model_settings, model_request_parameters) as streamed:
-            async for event in streamed:
-                for kind, text in _said_in(event):
-                    await speech.say(kind, text)
-            await speech.end()
-            return streamed.get()
+        if self._speech is None or not self._speech.wanted:
+            return await self.wrapped.request(messages, settings, parameters)
+        self._speech.begin()
+        async with self.wrapped.request_stream(messages, settings, parameters) as stream:
+            async for event in stream:
+                kind, text = _spoken(event)
+                await self._speech.say(kind, text)
+        await self._speech.end()
+        return stream.get()
 
     def _note(self, response: ModelResponse) -> None:
         self.usage.model_calls += 1
@@ -143,26 +149,30 @@ class TurnModel(OpenAIChatModel):
         self.said = text or self.said
 
 
-def _said_in(event: ModelResponseStreamEvent) -> Iterable[tuple[SpeechKind, str]]:
-    if isinstance(event, PartStartEvent):
-        if isinstance(event.part, TextPart):
-            yield "message", event.part.content
-        if isinstance(event.part, ThinkingPart):
-            yield "reasoning", event.part.content
-    if isinstance(event, PartDeltaEvent):
-        if isinstance(event.delta, TextPartDelta):
-            yield "message", event.delta.content_delta
-        if isinstance(event.delta, ThinkingPartDelta):
-            yield "reasoning", event.delta.content_delta or ""
+def _spoken(event: ModelResponseStreamEvent) -> tuple[SpokenKind, str]:
+    piece = (
+        event.part if isinstance(event, PartStartEvent) else event.delta if isinstance(event, PartDeltaEvent) else None
+    )
+    if isinstance(piece, ThinkingPart):
+        return "reasoning", piece.content
+    if isinstance(piece, ThinkingPartDelta):
+        return "reasoning", piece.content_delta or ""
+    if isinstance(piece, TextPart):
+        return "message", piece.content
+    return "message", piece.content_delta if isinstance(piece, TextPartDelta) else ""
 
 
-def _verbatim_profile() -> OpenAIModelProfile:
-    # Schemas are the worker's; they go out as they came, whatever the model is called.
-    return OpenAIModelProfile(json_schema_transformer=None, openai_supports_strict_tool_definition=False)
+def _error_of(error: ModelHTTPError) -> dict[str, object]:
+    # OpenAI's client takes the envelope off, Anthropic's leaves it on.
+    body = _object(error.body)
+    return _object(body.get("error")) or body
+
+
+def _object(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def _gateway_words(error: ModelHTTPError) -> str:
-    body = error.body
-    members = cast("dict[str, object]", body) if isinstance(body, dict) else {}
+    members = _error_of(error)
     code, message = members.get("code", "model_error"), members.get("message", f"status {error.status_code}")
     return f"{code}: {message}"[:MAX_ERROR_CHARACTERS]

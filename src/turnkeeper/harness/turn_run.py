@@ -17,10 +17,11 @@ from pydantic_ai.usage import UsageLimits
 
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
 from turnkeeper.harness.history import messages_of, pending_call
-from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel, socket_transport
+from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel
 from turnkeeper.harness.speech import Speech
 from turnkeeper.harness.submit import ASK_ONCE, ResultForm, Submissions, words_for
 from turnkeeper.harness.tools import ProposedTool, ProposedTools, worker_tool
+from turnkeeper.harness.wires import socket_transport
 from turnkeeper.sandbox.protocol import Done, HarnessProtocolError, Report, ResponseDenied, Start, render_frame
 
 MAX_ERROR_CHARACTERS: Final = 500
@@ -64,6 +65,7 @@ class TurnRun:
             start.model,
             socket_transport(start.gateway_socket),
             max_calls=start.max_model_calls,
+            wire=start.wire,
             speech=Speech(link, wanted=start.stream),
         )
         self._messages: list[ModelMessage] = []
@@ -147,6 +149,9 @@ class TurnRun:
         return result.output or ""
 
     def _settings(self, form: ResultForm | None) -> ModelSettings:
+        if self._start.wire != "chat_completions":
+            # The gateway puts the agent's parameters into each protocol's own words.
+            return ModelSettings()
         body: dict[str, object] = dict(self._start.params)
         if form is not None:
             body["response_format"] = {

@@ -23,6 +23,7 @@ MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 OutputMode: TypeAlias = Literal["tool", "native"]
+ModelWire: TypeAlias = Literal["chat_completions", "responses", "messages"]
 ToolStatus: TypeAlias = Literal["ok", "error", "denied", "canceled", "timeout", "unknown"]
 
 
@@ -60,6 +61,8 @@ class HistoryItem:
 class Start:
     """Worker: run this turn. `gateway_socket` is a path inside the box; `output_schema` is JSON text or null.
 
+    `wire` is the protocol in which the model is spoken to through that socket.
+
     With `pending` the turn goes on where it waited: `history` ends with what it has done already, its input included,
     and the harness asks for the pending call again before anything else. `submissions` were made before, of which
     `accepted` is the latest accepted value. With `stream` the worker wants text as it is written (`TextDelta`).
@@ -82,6 +85,7 @@ class Start:
     submissions: int = 0
     accepted: str | None = None
     stream: bool = False
+    wire: ModelWire = "chat_completions"
     protocol: int = PROTOCOL_VERSION
 
 

@@ -21,6 +21,19 @@ def end_stranded(marks: Iterable[str]) -> int:
     return sum(_end(pid, wanted) for pid in pids)
 
 
+def count_stranded() -> int:
+    """How many stranded inner processes of this user there are, of whatever command."""
+    return sum(_looks_stranded(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdigit())
+
+
+def _looks_stranded(pid: int) -> bool:
+    try:
+        return _is_inner(_status(pid))
+    except (OSError, KeyError):
+        # It ended while we looked.
+        return False
+
+
 def _end(pid: int, marks: frozenset[str]) -> bool:
     try:
         # Opened before the look, so that what is killed is what was looked at and not a later process of its number.
@@ -40,13 +53,18 @@ def _end(pid: int, marks: frozenset[str]) -> bool:
 
 
 def _is_stranded(pid: int, marks: frozenset[str]) -> bool:
-    status = _status(pid)
+    if not _is_inner(_status(pid)):
+        return False
+    words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    return not marks.isdisjoint(os.fsdecode(word) for word in words)
+
+
+def _is_inner(status: dict[str, list[str]]) -> bool:
     if status["Name"] != [_BUBBLEWRAP] or status["Uid"][0] != str(os.geteuid()):
         return False
     if len(status["NSpid"]) < 2 or status["NSpid"][-1] != "1":
         return False
-    words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    return not marks.isdisjoint(os.fsdecode(word) for word in words) and not _is_bubblewrap(status["PPid"][0])
+    return not _is_bubblewrap(status["PPid"][0])
 
 
 def _is_bubblewrap(pid: str) -> bool:

@@ -23,12 +23,7 @@ class SqlBudgetStore(BudgetStore):
         self._clock = clock
 
     async def create_budget(self, new: NewBudget) -> Account:
-        def body(tx: Tx) -> Account:
-            account = budgets.create_budget(tx, new)
-            require_price_of(tx, account)
-            return account
-
-        return await self._write(body)
+        return await self._write(lambda tx: make_budget(tx, new))
 
     async def budget(self, project_id: str, budget_id: str) -> Account:
         now = self._clock.now()
@@ -67,3 +62,10 @@ class SqlBudgetStore(BudgetStore):
 
     async def session_usage(self, session_ids: Sequence[str]) -> Mapping[str, Usage]:
         return await self._read(lambda conn: usage.usage_of_sessions(conn, session_ids))
+
+
+def make_budget(tx: Tx, new: NewBudget) -> Account:
+    """A budget that every model it holds has a price for. Raises as `BudgetStore.create_budget` does."""
+    account = budgets.create_budget(tx, new)
+    require_price_of(tx, account)
+    return account

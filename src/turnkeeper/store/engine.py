@@ -86,6 +86,10 @@ class Database:
 
         await self._run(self._writers, guarded)
 
+    def lock_name(self, connection: Connection, name: str, wait_ms: int) -> bool:
+        """Takes a name until the end of the transaction, waiting so long; whether it could. If not, roll back."""
+        return self._engines.lock_name(connection, name, wait_ms)
+
     async def close(self) -> None:
         """Waits for running transactions and closes every connection."""
         await asyncio.to_thread(self._close)

@@ -30,8 +30,17 @@ MAX_HELD: Final = 1_000
 
 def held_by_others(conn: Connection, owner: str) -> tuple[Hold, ...]:
     """The turns that somebody else holds, oldest first, at most `MAX_HELD`."""
-    query = select(turns).where(turns.c.owner.is_not(None), turns.c.owner != owner).order_by(turns.c.id)
-    return tuple(Hold(to_fence(row), row["beats"]) for row in conn.execute(query.limit(MAX_HELD)).mappings())
+    return _held(conn, turns.c.owner.is_not(None), turns.c.owner != owner)
+
+
+def held_by(conn: Connection, owner: str) -> tuple[Hold, ...]:
+    """The turns that `owner` holds, oldest first, at most `MAX_HELD`."""
+    return _held(conn, turns.c.owner == owner)
+
+
+def _held(conn: Connection, *where: ColumnElement[bool]) -> tuple[Hold, ...]:
+    query = select(turns).where(*where).order_by(turns.c.id).limit(MAX_HELD)
+    return tuple(Hold(to_fence(row), row["beats"]) for row in conn.execute(query).mappings())
 
 
 def take_over(tx: Tx, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:

@@ -1,25 +1,34 @@
 """What an operator sees and does (`OperatorStore`); counts are from the indexes of what is open alone."""
 
+from datetime import datetime, timedelta
+
 from sqlalchemy import Connection, func, select
 
+from turnkeeper.clock import Clock
 from turnkeeper.store import draining, operating, turns
-from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED
+from turnkeeper.store.tables import IS_ACTIVE, IS_PENDING, IS_QUEUED, steps
 from turnkeeper.store.tables import turns as turn_rows
 from turnkeeper.store.webhook_store import Reads, Writes
+from turnkeeper.store.webhook_tables import IS_WAITING, webhook_deliveries
 from turnkeeper.turns.model import CanceledBy, CancelMode, StopReason, Turn
-from turnkeeper.turns.operations import Drain, OperatorStore, QueueState, RequeueEffect
+from turnkeeper.turns.operations import Backlog, Drain, OperatorStore, QueueState, RequeueEffect
 from turnkeeper.turns.ports import CancelEffect
 
 
 class SqlOperatorStore(OperatorStore):
     """Counts in the turn store's database."""
 
-    def __init__(self, read: Reads, write: Writes) -> None:
+    def __init__(self, read: Reads, write: Writes, clock: Clock) -> None:
         self._read = read
         self._write = write
+        self._clock = clock
 
     async def queue_state(self) -> QueueState:
         return await self._read(queue_state)
+
+    async def backlog(self, stuck_after_ms: int) -> Backlog:
+        since = self._clock.now() - timedelta(milliseconds=stuck_after_ms)
+        return await self._read(lambda conn: backlog(conn, since))
 
     async def requeue_turn(self, turn_id: str) -> tuple[Turn, RequeueEffect]:
         return await self._write(lambda tx: operating.requeue_turn(tx, turn_id))
@@ -58,3 +67,19 @@ def queue_state(conn: Connection) -> QueueState:
         oldest_queued_at=oldest,
         busy_runners=conn.execute(busy).scalar_one(),
     )
+
+
+def backlog(conn: Connection, alive_since: datetime) -> Backlog:
+    """What is behind, counted in one snapshot; a turn is stuck when its last sign of life is before `alive_since`."""
+    unheard = (
+        turn_rows.c.front_of.is_not(None),
+        IS_ACTIVE,
+        turn_rows.c.owner.is_not(None),
+        turn_rows.c.beat_at < alive_since,
+    )
+    stuck = conn.execute(select(func.count()).select_from(turn_rows).where(*unheard)).scalar_one()
+    told = select(func.count(), func.min(steps.c.created_at)).where(IS_PENDING)
+    pending_steps, oldest_step_at = conn.execute(told).one()
+    sent = select(func.count(), func.min(webhook_deliveries.c.created_at)).where(IS_WAITING)
+    pending_deliveries, oldest_delivery_at = conn.execute(sent).one()
+    return Backlog(stuck, pending_steps, oldest_step_at, pending_deliveries, oldest_delivery_at)

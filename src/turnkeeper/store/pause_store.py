@@ -10,6 +10,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.store import expiring, pause_reads, pauses
 from turnkeeper.store.tx import Tx
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
+from turnkeeper.turns.containment import all_of
 from turnkeeper.turns.model import Fence, Reach, Turn
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
 from turnkeeper.turns.ports import ApprovalStore, Page, PageRequest, PauseStore
@@ -39,10 +40,8 @@ class SqlPauses(PauseStore, ApprovalStore, Protocol):
 
     async def expire_pauses(self, limit: int) -> int:
         now = self._clock.now()
-        expired = 0
-        for turn_id, session_id in await self._read(lambda conn: expiring.due_pauses(conn, now, limit)):
-            expired += await self._write(_expiry(turn_id, session_id))
-        return expired
+        due = await self._read(lambda conn: expiring.due_pauses(conn, now, limit))
+        return sum(await all_of(self._write(_expiry(turn_id, session_id)) for turn_id, session_id in due))
 
     async def approval(self, approval_id: str) -> Approval:
         return await self._read(lambda conn: pauses.load_approval(conn, approval_id))

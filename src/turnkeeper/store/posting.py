@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from sqlalchemy import update
 
+from turnkeeper.store.idempotency import hold_key
 from turnkeeper.store.loading import load_session, load_turn
 from turnkeeper.store.sessions import create_session
 from turnkeeper.store.tables import sessions
@@ -19,6 +20,8 @@ def accept_alone(tx: Tx, session: NewSession, new: NewTurn) -> Accepted:
 
     Raises as `TurnPosts.accept_alone` does.
     """
+    if new.idempotency_key is not None:
+        hold_key(tx, session.project_id, new.idempotency_key)
     replayed = replay(tx, new, session.project_id)
     if replayed is not None:
         return replayed
@@ -32,6 +35,8 @@ def retry_turn(tx: Tx, new: NewRetry) -> Accepted:
     """A new turn with another one's input. Raises as `TurnPosts.retry_turn` does."""
     turn = load_turn(tx.conn, new.turn_id, tx.now)
     session, again = load_session(tx.conn, turn.session_id), _again(turn, new)
+    if again.idempotency_key is not None:
+        hold_key(tx, session.project_id, again.idempotency_key)
     replayed = replay(tx, again, session.project_id)
     if replayed is not None:
         return replayed

@@ -318,7 +318,8 @@ idempotency_keys: Final = Table(
     Column("project_id", Text, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("fingerprint", Text, nullable=False),
-    Column("turn_id", Text, ForeignKey("turns.id"), nullable=False),
+    # What it stands for: a turn, or whatever else was made with it. Ids tell their kind.
+    Column("thing_id", Text, nullable=False),
     Column("created_at", Instant, nullable=False),
 )
 

@@ -6,7 +6,7 @@ session changed, from the thread that committed, so that a caller who was cancel
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
@@ -34,6 +34,7 @@ from turnkeeper.store import (
 from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import check, prepare
 from turnkeeper.store.budget_store import SqlBudgetStore
+from turnkeeper.store.creations import SqlCreations
 from turnkeeper.store.engine import Database, open_engines
 from turnkeeper.store.operations import SqlOperatorStore
 from turnkeeper.store.pause_store import SqlPauses
@@ -44,6 +45,7 @@ from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
 from turnkeeper.turns.access import NewKey
 from turnkeeper.turns.budgets import Shortfall
+from turnkeeper.turns.containment import all_of
 from turnkeeper.turns.model import (
     PROJECT_ID,
     Agent,
@@ -84,6 +86,13 @@ from turnkeeper.turns.ports import (
 
 T = TypeVar("T")
 
+Observe: TypeAlias = Callable[[Sequence[Event]], None]
+"""Hears, on the thread that committed, of the events of each transaction. Must be quick and raise nothing."""
+
+
+def unobserved(_: Sequence[Event]) -> None:
+    """For a store that nobody observes."""
+
 
 class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     """The turn store on SQLite or PostgreSQL. Make one with `open`.
@@ -91,12 +100,22 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     `ids` is used from the store's threads, one call at a time; hand in a source that nobody else uses.
     """
 
-    def __init__(self, database: Database, clock: Clock, ids: IdSource, wakeups: Wakeups, limits: StoreLimits) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        ids: IdSource,
+        wakeups: Wakeups,
+        limits: StoreLimits,
+        *,
+        observe: Observe,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._ids = _SerialIds(ids)
         self._wakeups = wakeups
         self._limits = limits
+        self._observe = observe
 
     @classmethod
     async def open(
@@ -108,11 +127,12 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         wakeups: Wakeups,
         limits: StoreLimits | None = None,
         read_only: bool = False,
+        observe: Observe = unobserved,
     ) -> "SqlTurnStore":
         """The store behind `sqlite:////path` or `postgresql+psycopg://…`, its tables up to date.
 
-        With `read_only` nothing is made and nothing migrated. Raises `StoreUrlInvalid`, `SchemaOutdated`,
-        `StoreUnavailable`.
+        With `read_only` nothing is made and nothing migrated. `observe` hears what was committed. Raises
+        `StoreUrlInvalid`, `SchemaOutdated`, `StoreUnavailable`.
         """
         engines = open_engines(url, read_only=read_only)
         database = Database(engines)
@@ -121,7 +141,7 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         except BaseException:
             await database.close()
             raise
-        return cls(database, clock, ids, wakeups, limits or StoreLimits())
+        return cls(database, clock, ids, wakeups, limits or StoreLimits(), observe=observe)
 
     def webhooks(self) -> SqlWebhookStore:
         """Webhooks in the same database, for as long as this store is open."""
@@ -133,7 +153,11 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
 
     def operations(self) -> SqlOperatorStore:
         """What operators see of the same database, for as long as this store is open."""
-        return SqlOperatorStore(self._read, self._write)
+        return SqlOperatorStore(self._read, self._write, self._clock)
+
+    def creations(self) -> SqlCreations:
+        """Things made at most once, in the same database, for as long as this store is open."""
+        return SqlCreations(self._write)
 
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""
@@ -247,10 +271,15 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         return await self._write(lambda tx: claiming.claim(tx, owner, slot=slot))
 
     async def expire_starts(self, limit: int) -> int:
-        return await self._write(lambda tx: turns.expire_starts(tx, limit))
+        now = self._clock.now()
+        late = await self._read(lambda conn: turns.late_starts(conn, now, limit))
+        return sum(await all_of(self._write(_late_start(turn_id, session_id)) for turn_id, session_id in late))
 
     async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
         return await self._read(lambda conn: leases.held_by_others(conn, owner))
+
+    async def held_by(self, owner: str) -> tuple[Hold, ...]:
+        return await self._read(lambda conn: leases.held_by(conn, owner))
 
     async def take_over(self, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
         return await self._write(lambda tx: leases.take_over(tx, owner, holds))
@@ -368,17 +397,24 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
 
     async def _write(self, body: Callable[[Tx], T]) -> T:
         topics: set[str] = set()
+        written: list[Event] = []
 
         def transaction(connection: Connection) -> T:
             topics.clear()
+            written.clear()
             now = from_epoch_ms(epoch_ms(self._clock.now()))
-            return body(Tx(connection, now, self._ids, self._limits, topics))
+            return body(Tx(connection, now, self._ids, self._limits, self._database.lock_name, topics, written))
 
-        return await self._database.write(transaction, lambda: self._tell(topics))
+        return await self._database.write(transaction, lambda: self._tell(topics, written))
 
-    def _tell(self, topics: set[str]) -> None:
+    def _tell(self, topics: set[str], written: Sequence[Event]) -> None:
         for topic in topics:
             self._wakeups.notify(topic)
+        self._observe(written)
+
+
+def _late_start(turn_id: str, session_id: str) -> Callable[[Tx], bool]:
+    return lambda tx: turns.expire_start(tx, turn_id, session_id)
 
 
 class _SerialIds:

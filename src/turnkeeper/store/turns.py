@@ -5,27 +5,30 @@ accepted, and the lowest waiting one moves to the front when the front is free.
 """
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import RowMapping, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, select, update
 
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
+from turnkeeper.ids import is_id
 from turnkeeper.store.blocking import blocker_of
 from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
 from turnkeeper.store.draining import require_open
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
+from turnkeeper.store.idempotency import hold_key, known_key, project_of, remember_key
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.metadata_terms import keep_terms
 from turnkeeper.store.price_checks import require_price_of_turn
 from turnkeeper.store.rows import to_json, to_key
 from turnkeeper.store.statements import add, find, load_row
-from turnkeeper.store.tables import IS_QUEUED, api_keys, idempotency_keys, sessions, turns
+from turnkeeper.store.tables import IS_QUEUED, api_keys, sessions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.access import check_concurrent, check_queued
 from turnkeeper.turns.activity import activity_news, doing_of
 from turnkeeper.turns.budget_accounts import limits_document
+from turnkeeper.turns.idempotency import IdempotencyKeyReused, KeyedRequest
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import (
     CanceledBy,
@@ -36,7 +39,7 @@ from turnkeeper.turns.model import (
     Turn,
     TurnStatus,
 )
-from turnkeeper.turns.ports import Accepted, CancelEffect, IdempotencyKeyReused, NewTurn, NotFound, SessionClosed
+from turnkeeper.turns.ports import Accepted, CancelEffect, NewTurn, NotFound, SessionClosed
 from turnkeeper.turns.queueing import check_depth, check_idle, check_key_depth
 from turnkeeper.turns.retention import IdempotencyTurnDeleted
 
@@ -46,6 +49,9 @@ def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
 
     Raises `NotFound`, `SessionClosed`, `SessionBusy`, `QueueFull`, `IdempotencyKeyReused`, `PriceUnknown`.
     """
+    if new.idempotency_key is not None:
+        # Before the session's row, so that who waits for the first request keeps no session from going on.
+        hold_key(tx, project_of(tx.conn, new.session_id), new.idempotency_key)
     row = lock_session(tx, new.session_id)
     replayed = replay(tx, new, row["project_id"])
     if replayed is not None:
@@ -112,37 +118,44 @@ def _cancel_requested(tx: Tx, turn: Turn, mode: CancelMode, by: CanceledBy) -> N
 
 
 def replay(tx: Tx, new: NewTurn, project_id: str) -> Accepted | None:
-    """The turn that the request's key stands for in the project already. Raises `IdempotencyKeyReused`."""
+    """The turn that the request's key stands for in the project already.
+
+    Raises `IdempotencyKeyReused`, `IdempotencyTurnDeleted`.
+    """
     if new.idempotency_key is None:
         return None
-    row = find(tx.conn, idempotency_keys, project_id=project_id, key=new.idempotency_key)
-    if row is None:
+    known = known_key(tx.conn, project_id, new.idempotency_key)
+    if known is None:
         return None
-    turn = load_turn(tx.conn, row["turn_id"], tx.now)
+    if not is_id(known.thing_id, "trn"):
+        raise IdempotencyKeyReused(known.thing_id)
+    turn = load_turn(tx.conn, known.thing_id, tx.now)
     if load_row(tx.conn, sessions, turn.session_id)["delete_requested_at"] is not None:
         raise IdempotencyTurnDeleted(
             f"this Idempotency-Key stands for {turn.id}, which was deleted", detail={"turn_id": turn.id}
         )
-    if row["fingerprint"] != new.fingerprint:
-        raise IdempotencyKeyReused(
-            "this Idempotency-Key was used for another request",
-            detail={"turn_id": row["turn_id"]},
-            hint="Use a new key for a new request.",
-        )
+    if known.fingerprint != new.fingerprint:
+        raise IdempotencyKeyReused(turn.id)
     return Accepted(turn, replayed=True, events_after=turn.first_sequence - 1)
 
 
-def expire_starts(tx: Tx, limit: int) -> int:
-    """Row 3, for waiting turns that nobody holds; how many there were."""
-    late = (IS_QUEUED, turns.c.start_by.is_not(None), turns.c.start_by <= tx.now, turns.c.owner.is_(None))
-    query = select(turns.c.id, turns.c.session_id).where(*late).order_by(turns.c.session_id).limit(limit)
-    expired = 0
-    for turn_id, session_id in tx.conn.execute(query).all():
-        lock_session(tx, session_id)
-        if tx.conn.execute(select(turns.c.id).where(turns.c.id == turn_id, *late)).one_or_none() is not None:
-            expire_waiting(tx, load_turn(tx.conn, turn_id, tx.now))
-            expired += 1
-    return expired
+def late_starts(conn: Connection, now: datetime, limit: int) -> list[tuple[str, str]]:
+    """Waiting turns that nobody holds and that did not start in time, each with its session."""
+    query = select(turns.c.id, turns.c.session_id).where(*_is_late(now)).order_by(turns.c.session_id).limit(limit)
+    return [(turn_id, session_id) for turn_id, session_id in conn.execute(query).all()]
+
+
+def expire_start(tx: Tx, turn_id: str, session_id: str) -> bool:
+    """Row 3, for one turn if it is still late; whether it was."""
+    lock_session(tx, session_id)
+    if tx.conn.execute(select(turns.c.id).where(turns.c.id == turn_id, *_is_late(tx.now))).one_or_none() is None:
+        return False
+    expire_waiting(tx, load_turn(tx.conn, turn_id, tx.now))
+    return True
+
+
+def _is_late(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return IS_QUEUED, turns.c.start_by.is_not(None), turns.c.start_by <= now, turns.c.owner.is_(None)
 
 
 def _check_key(tx: Tx, api_key_id: str | None, *, at_front: bool) -> None:
@@ -204,7 +217,9 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
     require_price_of_turn(tx, values)
     keep_terms(tx, "turn", turn_id, str(values["project_id"]), new.metadata_json)
     store_events(tx, stored)
-    _remember_key(tx, new, locked["project_id"], turn_id)
+    if new.idempotency_key is not None:
+        request = KeyedRequest(locked["project_id"], new.idempotency_key, new.fingerprint or "")
+        remember_key(tx, request, turn_id)
     promote(tx, session.id)
     tx.topics.add(QUEUE_TOPIC)
 
@@ -241,16 +256,3 @@ def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session, *, rank: int) 
         retry_of=new.retry_of,
         budget=None if new.budget is None else limits_document(new.budget),
     )
-
-
-def _remember_key(tx: Tx, new: NewTurn, project_id: str, turn_id: str) -> None:
-    if new.idempotency_key is None:
-        return
-    values = {
-        "project_id": project_id,
-        "key": new.idempotency_key,
-        "fingerprint": new.fingerprint or "",
-        "turn_id": turn_id,
-        "created_at": tx.now,
-    }
-    add(tx.conn, idempotency_keys, values)

@@ -6,7 +6,7 @@
 INVARIANT: the session's row is locked before the turn's, in every body, so that no two bodies wait for each other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -23,6 +23,7 @@ from turnkeeper.ids import IdSource
 from turnkeeper.store.fanout import WEBHOOK_TOPIC, owe_deliveries, owed_of
 from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
+from turnkeeper.turns.idempotency import IN_PROGRESS_WAIT_MS
 from turnkeeper.turns.model import Fence
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NotFound, StaleFence
@@ -40,17 +41,20 @@ class StoreLimits:
     cancel_grace_ms: int = 10_000
     pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
     retention_days: int = 30
+    idempotency_wait_ms: int = IN_PROGRESS_WAIT_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Tx:
-    """A transaction that writes. `topics` are told once it is committed."""
+    """A transaction that writes. Once it is committed `topics` are told, and whoever observes hears of `written`."""
 
     conn: Connection
     now: datetime
     ids: IdSource
     limits: StoreLimits
+    lock_name: Callable[[Connection, str, int], bool]
     topics: set[str] = field(default_factory=set[str])
+    written: list[Event] = field(default_factory=list[Event])
 
 
 _LOCKED_SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session_id")).with_for_update()
@@ -104,6 +108,7 @@ def store_events(tx: Tx, stored: Iterable[Event]) -> None:
     new = tuple(stored)
     if not new:
         return
+    tx.written.extend(new)
     rows = [_row(event) for event in new]
     add(tx.conn, events, rows)
     if owe_deliveries(tx.conn, tx.ids, tx.now, new[0].project_id, [owed_of(event) for event in new]):

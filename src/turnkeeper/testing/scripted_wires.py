@@ -235,6 +235,8 @@ def _item_events(item: Mapping[str, object], position: int) -> Iterator[_Object]
             yield {"type": "response.output_text.delta", **at, "content_index": 0, "delta": word, "logprobs": []}
         yield {"type": "response.output_text.done", **at, "content_index": 0, "text": text, "logprobs": []}
         yield {"type": "response.content_part.done", **at, "content_index": 0, "part": {**part, "text": text}}
+    elif item["type"] == "reasoning":
+        yield from _summary_events(at, str(cast("list[_Object]", item["summary"])[0]["text"]))
     elif item["type"] == "function_call":
         arguments = str(item["arguments"])
         for half in _halves(arguments):
@@ -242,6 +244,16 @@ def _item_events(item: Mapping[str, object], position: int) -> Iterator[_Object]
         done = {"name": item["name"], "arguments": arguments}
         yield {"type": "response.function_call_arguments.done", **at, **done}
     yield {"type": "response.output_item.done", "output_index": position, "item": item}
+
+
+def _summary_events(at: _Object, text: str) -> Iterator[_Object]:
+    inside: _Object = {**at, "summary_index": 0}
+    part: _Object = {"type": "summary_text", "text": ""}
+    yield {"type": "response.reasoning_summary_part.added", **inside, "part": part}
+    for word in _words(text):
+        yield {"type": "response.reasoning_summary_text.delta", **inside, "delta": word}
+    yield {"type": "response.reasoning_summary_text.done", **inside, "text": text}
+    yield {"type": "response.reasoning_summary_part.done", **inside, "part": {**part, "text": text}}
 
 
 def _emptied(item: Mapping[str, object]) -> _Object:

@@ -1,1 +1,1 @@
-"""Traces (OpenTelemetry, OCSF): nothing is built here yet; the import rules already hold for it."""
+"""What a monitor is told of turns: the figures of `/metrics`. Spans and OCSF are not built yet."""

@@ -15,6 +15,7 @@ from turnkeeper.clock import Clock
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.turns import approvals as rules
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalDecided, ApprovalWord, DecidedBy, Remember
+from turnkeeper.turns.containment import all_of
 from turnkeeper.turns.ports import ApprovalStore, PageRequest
 
 ADOPTED_IN_ONE_ROUND: Final = 50
@@ -106,20 +107,22 @@ class ApprovalDesk:
             raise ApprovalDecided(f"{approval.id} is {known.status} with the Guardian", detail={"status": known.status})
 
     async def _adopt(self, questions: GuardianQuestions, pending: Sequence[Approval]) -> None:
-        for approval in pending:
-            if approval.origin != "guardian" or approval.call.request_id is None:
-                continue
-            found = await questions.question(approval.session_id, approval.call.request_id)
-            if found is None or found.status not in {"approved", "denied"}:
-                continue
-            word: ApprovalWord = "approve" if found.status == "approved" else "deny"
-            by = DecidedBy("guardian", found.decided_by)
-            try:
-                await self._store.decide_approval(
-                    approval.id, ApprovalAnswer(word, by, remember=found.remember, note=found.note)
-                )
-            except ApprovalDecided:
-                _log.info("approval_decided_meanwhile", approval_id=approval.id)
+        await all_of(self._adopt_one(questions, approval) for approval in pending)
+
+    async def _adopt_one(self, questions: GuardianQuestions, approval: Approval) -> None:
+        if approval.origin != "guardian" or approval.call.request_id is None:
+            return
+        found = await questions.question(approval.session_id, approval.call.request_id)
+        if found is None or found.status not in {"approved", "denied"}:
+            return
+        word: ApprovalWord = "approve" if found.status == "approved" else "deny"
+        by = DecidedBy("guardian", found.decided_by)
+        try:
+            await self._store.decide_approval(
+                approval.id, ApprovalAnswer(word, by, remember=found.remember, note=found.note)
+            )
+        except ApprovalDecided:
+            _log.info("approval_decided_meanwhile", approval_id=approval.id)
 
 
 def _status(word: ApprovalWord) -> QuestionStatus:

@@ -25,6 +25,7 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns import payloads
 from turnkeeper.turns.exchange import ALREADY_GREETED, Exchange, Party
 from turnkeeper.turns.lineage import SessionLineages
+from turnkeeper.turns.measures import NoMeasures, WorkerMeasures
 from turnkeeper.turns.model import Draft, Fence, NewStep, Step, StepAnswer
 from turnkeeper.turns.pausing import NewPause
 from turnkeeper.turns.payloads import GATING_METHODS, OUTBOX_METHODS, TURN_END, TURN_START
@@ -98,13 +99,21 @@ class Governor:
     """Asks before things happen and reports what has happened. One per process."""
 
     def __init__(
-        self, store: TurnStore, exchange: Exchange, *, clock: Clock, waiter: Waiter, settings: GovernorSettings
+        self,
+        store: TurnStore,
+        exchange: Exchange,
+        *,
+        clock: Clock,
+        waiter: Waiter,
+        settings: GovernorSettings,
+        measures: WorkerMeasures | None = None,
     ) -> None:
         self._store = store
         self._exchange = exchange
         self._clock = clock
         self._waiter = waiter
         self._settings = settings
+        self._measures = measures or NoMeasures()
         self._lineages = SessionLineages(store, exchange.ids, settings.on_decision_failure)
         self._quiet: OrderedDict[str, str] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -216,6 +225,7 @@ class Governor:
         pause = question.pause_for(ruling)
         await self._store.answer_step(asked.session_id, asked.request_id, answer, question.fence, events, pause=pause)
         self._lineages.keep(asked, answer, question.fence)
+        self._measures.decided(asked.method, answer.decision or answer.state)
         if asked.turn_id is not None:
             self._remember_quiet(asked.session_id, asked.turn_id)
         return ruling
@@ -224,6 +234,7 @@ class Governor:
         self, question: "_Question", ruling: Ruling, since: datetime, events: Sequence[NewEvent]
     ) -> Ruling:
         step = question.step
+        self._measures.undecided(step.method)
         ruling = under_posture(ruling, self._settings.on_decision_failure)
         silence = catalogue.guardian_unavailable(turn_id=step.turn_id, hook=hook_name(step.method), since=since)
         news = [*events, silence, *question.events_for(ruling), *_proceeded(ruling, step)]

@@ -6,7 +6,8 @@ boxes first.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from turnkeeper.clock import Clock
 from turnkeeper.turns.model import Claim, Fence, Turn
@@ -69,22 +70,28 @@ class Lease:
 
     async def _look(self, renewed_ms: int) -> int:
         """Reads the row, and renews when that is due; when the lease was last renewed."""
+        ends_ms = renewed_ms + self._ttl_ms
+        await self._in_time(self._read(), ends_ms)
+        begun_ms = self._clock.monotonic_ms()
+        if begun_ms - renewed_ms < self._ttl_ms // RENEWALS_PER_TTL:
+            return renewed_ms
+        await self._in_time(self._renewed(), ends_ms)
+        return begun_ms
+
+    async def _in_time(self, work: Coroutine[Any, Any, Turn], ends_ms: int) -> None:
+        # A database that is cut off answers nothing, not even no; the lease ends all the same.
+        left_ms = max(ends_ms - self._clock.monotonic_ms(), 0)
+        try:
+            self._notice(await within(self._waiter, work, timeout_ms=left_ms))
+        except TimeoutError as error:
+            raise StaleFence("the lease could not be renewed before it ended") from error
+
+    async def _read(self) -> Turn:
         async with self._renewing:
             turn = await self._store.turn(self.fence.turn_id)
             if turn.fence != self.fence.number:
                 raise StaleFence(f"{turn.id} is no longer this owner's")
-        self._notice(turn)
-        begun_ms = self._clock.monotonic_ms()
-        if begun_ms - renewed_ms < self._ttl_ms // RENEWALS_PER_TTL:
-            return renewed_ms
-        await self._renew(renewed_ms + self._ttl_ms - begun_ms)
-        return begun_ms
-
-    async def _renew(self, left_ms: int) -> None:
-        try:
-            self._notice(await within(self._waiter, self._renewed(), timeout_ms=max(left_ms, 0)))
-        except TimeoutError as error:
-            raise StaleFence("the lease could not be renewed before it ended") from error
+            return turn
 
     async def _renewed(self) -> Turn:
         async with self._renewing:

@@ -11,6 +11,8 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.turns.model import CanceledBy, CancelMode, Turn
 from turnkeeper.turns.ports import CancelEffect
 
+STUCK_AFTER_MS: Final = 120_000
+"""A turn without a sign of life for longer is stuck: four leases of the usual length, within which it is taken over."""
 HANDOVER_MS: Final = 2_000
 """How long nobody begins in a session whose worker has just been told to let go: its boxes are ended meanwhile."""
 DRAIN_RETRY_AFTER_MS: Final = 10_000
@@ -51,6 +53,17 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits to be told to the Guardian and to webhooks, and turns that run without a sign of life."""
+
+    stuck_turns: int
+    pending_steps: int
+    oldest_step_at: datetime | None
+    pending_deliveries: int
+    oldest_delivery_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Since when, why and at whose word no turn is accepted or begun."""
 
@@ -63,6 +76,10 @@ class OperatorStore(Protocol):
     """What the operator endpoints need. Every method is one transaction."""
 
     async def queue_state(self) -> QueueState: ...
+
+    async def backlog(self, stuck_after_ms: int) -> Backlog:
+        """What is behind; a turn is stuck when its last sign of life is older than `stuck_after_ms`."""
+        ...
 
     async def requeue_turn(self, turn_id: str) -> tuple[Turn, RequeueEffect]:
         """Takes a turn from whoever holds it, so that any worker may take it.

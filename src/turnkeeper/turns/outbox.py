@@ -4,10 +4,10 @@ Answers for trying again for as long as a Guardian is down, ever more slowly, se
 no other. Also ends sessions that are due: `session.closed` and its sessionEnd step are one transaction.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 from turnkeeper.turns import payloads
+from turnkeeper.turns.containment import all_of
 from turnkeeper.turns.model import NewStep, Session, SessionReason, StopReason
 from turnkeeper.turns.payloads import SESSION_END, SESSION_START
 from turnkeeper.turns.ports import PageRequest
@@ -35,19 +35,29 @@ class Outbox:
         due = [
             session for session in sessions if session not in self._retries or self._retries[session].due_ms <= now_ms
         ]
-        await asyncio.gather(*(self._deliver(session) for session in due))
+        await all_of(self._deliver(session) for session in due)
 
     async def end_sessions(self) -> None:
         """Closes the sessions that have nothing left to do."""
-        for session_id in await self._bench.store.sessions_to_end(self._bench.settings.outbox_sessions):
-            session = await self._bench.store.session(session_id)
-            reason = await self._reason(session)
-            await self._bench.store.close_ended(session_id, reason, await self._end_step(session_id, reason))
+        due = await self._bench.store.sessions_to_end(self._bench.settings.outbox_sessions)
+        await all_of(self._end_session(session_id) for session_id in due)
+
+    async def _end_session(self, session_id: str) -> None:
+        reason = await self._reason(await self._bench.store.session(session_id))
+        await self._bench.store.close_ended(session_id, reason, await self._end_step(session_id, reason))
 
     async def _deliver(self, session_id: str) -> None:
-        if await self._bench.governor.deliver(session_id):
-            self._retries.pop(session_id, None)
-            return
+        delivered = False
+        try:
+            delivered = await self._bench.governor.deliver(session_id)
+        finally:
+            # Also after an error that nobody foresaw: such a session comes again ever more slowly too.
+            if delivered:
+                self._retries.pop(session_id, None)
+            else:
+                self._put_off(session_id)
+
+    def _put_off(self, session_id: str) -> None:
         settings = self._bench.settings
         earlier = self._retries.get(session_id)
         delay_ms = settings.outbox_first_delay_ms if earlier is None else earlier.delay_ms * 2

@@ -95,12 +95,6 @@ class QueueFull(TurnkeeperError):
     code = "queue_full"
 
 
-class IdempotencyKeyReused(TurnkeeperError):
-    """The key was used for another request; `detail` has the first one's `turn_id`."""
-
-    code = "idempotency_key_reused"
-
-
 class StoreUnavailable(TurnkeeperError):
     """The database cannot be reached, is locked by somebody else, or has no room."""
 
@@ -323,6 +317,10 @@ class WorkerStore(Protocol):
 
     async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
         """The turns that somebody else holds; at most 1,000."""
+        ...
+
+    async def held_by(self, owner: str) -> tuple[Hold, ...]:
+        """The turns that `owner` holds; at most 1,000."""
         ...
 
     async def take_over(self, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:

@@ -5,16 +5,15 @@ Must never touch a session with a turn that is queued, active or paused, unless 
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
-import structlog
-
 from turnkeeper import trees
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.turns.containment import all_of, contained
 from turnkeeper.turns.model import CanceledBy, Session
 from turnkeeper.turns.wakeups import Watch
 
@@ -22,8 +21,6 @@ MAX_RETENTION_DAYS: Final = 3_650
 SWEEP_MS: Final = 60_000
 SESSIONS_PER_SWEEP: Final = 100
 RETENTION_TOPIC: Final = "retention"
-
-_log = structlog.get_logger(__name__)
 
 
 class IdempotencyTurnDeleted(TurnkeeperError):
@@ -52,8 +49,12 @@ class RetentionStore(Protocol):
         """Closes the session, cancels its turns, and has its content erased once it is closed. Raises `NotFound`."""
         ...
 
-    async def delete_expired(self, limit: int, *, after: str | None = None) -> str | None:
-        """Deletes those among the next `limit` sessions whose time is over; the last looked at if there is more."""
+    async def expired(self, limit: int, *, after: str | None = None) -> tuple[Sequence[str], str | None]:
+        """Those among the next `limit` sessions whose time is over, and the last looked at if there is more."""
+        ...
+
+    async def delete_if_expired(self, session_id: str) -> None:
+        """Deletes the session if its time is over."""
         ...
 
     async def erase(self, limit: int) -> int:
@@ -78,17 +79,26 @@ class Retention:
     async def run(self) -> None:
         """Sweeps until it is canceled: when a session is deleted, and once in a while."""
         while True:
-            try:
-                await self.sweep()
-            except (TurnkeeperError, OSError) as error:
-                # The next sweep finds the same work.
-                _log.warning("sweep_failed", error=str(error))
+            # Each part for itself, and the next sweep finds the same work.
+            await contained("delete_expired", self._delete_expired())
+            await contained("erase", self._erase())
+            await contained("remove_workspaces", self._remove_workspaces())
             await self._bell.wait(timeout_ms=self._sweep_ms)
 
     async def sweep(self) -> None:
         """One bounded piece of the work, on sessions and on this host's workspaces."""
-        self._expired_after = await self._store.delete_expired(SESSIONS_PER_SWEEP, after=self._expired_after)
+        await self._delete_expired()
+        await self._erase()
+        await self._remove_workspaces()
+
+    async def _delete_expired(self) -> None:
+        over, self._expired_after = await self._store.expired(SESSIONS_PER_SWEEP, after=self._expired_after)
+        await all_of(self._store.delete_if_expired(session_id) for session_id in over)
+
+    async def _erase(self) -> None:
         await self._store.erase(SESSIONS_PER_SWEEP)
+
+    async def _remove_workspaces(self) -> None:
         folders = await asyncio.to_thread(_folders, self._workspaces)
         for start in range(0, len(folders), SESSIONS_PER_SWEEP):
             for session_id in await self._store.without_workspace(folders[start : start + SESSIONS_PER_SWEEP]):

@@ -71,8 +71,8 @@ async def within(waiter: Waiter, work: Coroutine[Any, Any, T], *, timeout_ms: in
         raise TimeoutError
     finally:
         await stop_task(timer)
-        if not task.done():
-            await stop_task(task)
+        # It may have ended meanwhile; what it raised then is read by nobody else.
+        await stop_task(task)
 
 
 @asynccontextmanager

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
-from turnkeeper.sandbox.protocol import OutputMode, ToolSpec
+from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolSpec
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.box_ports import Boxes, Gateway
 from turnkeeper.turns.governor import Governor
+from turnkeeper.turns.measures import NoMeasures, WorkerMeasures
 from turnkeeper.turns.model import ModelChoice
 from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
@@ -54,14 +55,20 @@ class WorkerSettings:
     outbox_max_delay_ms: int = 30_000
 
 
+def chat_completions(model: ModelChoice) -> ModelWire:
+    """Every model is spoken to in Chat Completions."""
+    return "chat_completions"
+
+
 @dataclass(frozen=True, slots=True)
 class Workbench:
     """The parts of a worker. `owner` names it in leases and is never used by two processes.
 
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
-    a model in mode `native` is given no tools. `liveness` tells of other workers' ends sooner than
-    their leases. `questions` are those of our own Guardian, whose answers turns wait for. `texts` is where what agents
-    write is shown while they write it.
+    a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
+    `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
+    answers turns wait for. `texts` is where what agents write is shown while they write it. `measures` hears how long
+    things took.
     """
 
     owner: str
@@ -81,3 +88,5 @@ class Workbench:
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
     texts: OpenTexts | None = None
+    measures: WorkerMeasures = field(default_factory=NoMeasures)
+    wire_of: Callable[[ModelChoice], ModelWire] = chat_completions

@@ -12,15 +12,18 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from turnkeeper.clock import epoch_ms
 from turnkeeper.turns import endings
 from turnkeeper.turns.approval_desk import ApprovalDesk
 from turnkeeper.turns.attempts import is_tried_again, retry_delay_ms, retrying
+from turnkeeper.turns.containment import contained
 from turnkeeper.turns.continuation import ask_to_continue
 from turnkeeper.turns.execution import Execution, Finish
 from turnkeeper.turns.front import Front
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening
-from turnkeeper.turns.model import Claim, Turn, TurnStatus
+from turnkeeper.turns.measures import overshoot_ratio
+from turnkeeper.turns.model import Claim, Ending, Fence, Hold, StopReason, Turn, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence
 from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_open_window, ran_of
@@ -63,7 +66,9 @@ class Worker:
         self._draining = asyncio.Event()
         self._stirred = asyncio.Event()
         settings = bench.settings
+        self._dropped: set[Fence] = set()
         self._leases = LeaseWatch(settings.lease_ttl_ms)
+        self._lost_since_ms: dict[str, int] = {}
         self._chores = (
             _Chore("end_sessions", self._outbox.end_sessions, settings.poll_ms),
             _Chore("deliver", self._outbox.deliver, settings.poll_ms),
@@ -85,13 +90,13 @@ class Worker:
 
     async def run(self) -> None:
         """Works until `drain` is called or it is canceled; either way no turn of it has a box afterwards."""
-        await self._contained("take_over", self._take_over())
+        await contained("take_over", self._take_over())
         chores = [asyncio.create_task(self._repeat(chore)) for chore in self._chores]
         try:
             await self._claims()
             await self._finished()
-            await self._contained("end_sessions", self._outbox.end_sessions())
-            await self._contained("deliver", self._outbox.deliver())
+            await contained("end_sessions", self._outbox.end_sessions())
+            await contained("deliver", self._outbox.deliver())
         finally:
             for task in (*chores, *self._turns, *self._unpaid):
                 await stop_task(task)
@@ -105,7 +110,7 @@ class Worker:
         while not self._draining.is_set():
             self._stirred.clear()
             async with news_of(self._bench.wakeups, QUEUE_TOPIC, timeout_ms=self._bench.settings.poll_ms) as news:
-                if not await self._contained("claim", self._claim_one()):
+                if not await contained("claim", self._claim_one()):
                     stirred = asyncio.create_task(self._stirred.wait())
                     await asyncio.wait({news, stirred}, return_when=asyncio.FIRST_COMPLETED)
                     await stop_task(stirred)
@@ -125,14 +130,25 @@ class Worker:
         if self._draining.is_set():
             return
         bench = self._bench
-        holds = await bench.store.held_by_others(bench.owner)
-        gone = await bench.liveness.gone({hold.fence.owner for hold in holds})
-        lapsed = self._leases.lapsed(holds, gone, bench.clock.monotonic_ms())
+        others = await bench.store.held_by_others(bench.owner)
+        gone = await bench.liveness.gone({hold.fence.owner for hold in others})
+        holds = (*others, *await self._left_behind())
+        noticed_ms = bench.clock.monotonic_ms()
+        lapsed = self._leases.lapsed(holds, gone, noticed_ms)
         if not lapsed:
             return
         for claim in await bench.store.take_over(bench.owner, lapsed):
             _log.warning("turn_taken_over", turn_id=claim.turn.id, status=claim.turn.status)
+            self._lost_since_ms[claim.turn.id] = noticed_ms
             self._spawn(claim, self._turns)
+
+    async def _left_behind(self) -> tuple[Hold, ...]:
+        """Turns that are still ours in the store although we dropped their work: there may be nobody else for them."""
+        if not self._dropped:
+            return ()
+        holds = await self._bench.store.held_by(self._bench.owner)
+        self._dropped &= {hold.fence for hold in holds}
+        return tuple(hold for hold in holds if hold.fence in self._dropped)
 
     async def _expire_pauses(self) -> None:
         await self._bench.store.expire_pauses(self._bench.settings.outbox_sessions)
@@ -182,13 +198,19 @@ class Worker:
         finally:
             await stop_task(living)
             await stop_task(keeping)
+            self._lost_since_ms.pop(claim.turn.id, None)
+            if living.cancelled() or living.exception() is not None or not living.result():
+                self._dropped.add(lease.fence)
 
-    async def _live(self, claim: Claim, lease: Lease, *, paid: bool) -> None:
+    async def _live(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
+        """Whether the turn was brought to where it needs this worker no more."""
         try:
-            if await self._contained("turn", self._work(claim, lease, paid=paid), claim.turn.id) is None:
-                await self._contained("fault", self._end_as_fault(claim, lease), claim.turn.id)
+            if await contained("turn", self._work(claim, lease, paid=paid), claim.turn.id):
+                return True
+            return bool(await contained("fault", self._end_as_fault(claim, lease), claim.turn.id))
         except StaleFence as error:
             _log.warning("turn_lost", turn_id=claim.turn.id, error=str(error))
+            return True
 
     async def _work(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
         finish = await self._finish(claim, lease, paid=paid)
@@ -204,11 +226,26 @@ class Worker:
             await self._bench.store.park(lease.fence, finish.before)
             return
         store, turn = self._bench.store, await self._bench.store.turn(lease.fence.turn_id)
-        if not is_tried_again(turn, finish.ending):
+        if is_tried_again(turn, finish.ending):
+            delay_ms, told = retry_delay_ms(turn.attempt), [*finish.before, retrying(turn)]
+            await store.retry(lease.fence, delay_ms=delay_ms, active_ms=finish.ending.duration_ms, events=told)
+        else:
             await store.end(lease.fence, finish.ending, before=finish.before)
-            return
-        delay_ms, told = retry_delay_ms(turn.attempt), [*finish.before, retrying(turn)]
-        await store.retry(lease.fence, delay_ms=delay_ms, active_ms=finish.ending.duration_ms, events=told)
+            self._measure_end(turn, finish.ending)
+        self._measure_recovery(turn.id)
+
+    def _measure_end(self, turn: Turn, ending: Ending) -> None:
+        if turn.cancel_requested_at is not None and turn.attempt:
+            now_ms = epoch_ms(self._bench.clock.now())
+            self._bench.measures.stopped(max(0, now_ms - epoch_ms(turn.cancel_requested_at)))
+        ratio = overshoot_ratio(turn, ending.duration_ms)
+        if ratio is not None and ending.stop_reason is StopReason.BUDGET_REACHED:
+            self._bench.measures.overshot(ratio)
+
+    def _measure_recovery(self, turn_id: str) -> None:
+        since_ms = self._lost_since_ms.pop(turn_id, None)
+        if since_ms is not None:
+            self._bench.measures.recovered(self._bench.clock.monotonic_ms() - since_ms)
 
     async def _end_as_fault(self, claim: Claim, lease: Lease) -> bool:
         turn = await self._bench.store.turn(claim.turn.id)
@@ -260,7 +297,7 @@ class Worker:
     async def _repeat(self, chore: "_Chore") -> None:
         while True:
             chore.due.clear()
-            await self._contained(chore.name, chore.work())
+            await contained(chore.name, chore.work())
             due = asyncio.create_task(chore.due.wait())
             pause = asyncio.create_task(self._bench.waiter.sleep(chore.pause_ms))
             try:
@@ -268,13 +305,3 @@ class Worker:
             finally:
                 await stop_task(due)
                 await stop_task(pause)
-
-    async def _contained(self, what: str, work: Coroutine[Any, Any, T], subject: str | None = None) -> T | None:
-        """The result of a piece of work, or None where it failed: logged here and nowhere else."""
-        try:
-            return await work
-        except StaleFence:
-            raise
-        except Exception:  # noqa: BLE001 - the worker's turn: recorded, and ended as internal_error
-            _log.exception("worker_fault", what=what, subject=subject)
-            return None

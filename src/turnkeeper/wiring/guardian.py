@@ -26,6 +26,7 @@ from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
 from turnkeeper.turns.links import HttpGuardianLink
+from turnkeeper.turns.measures import WorkerMeasures
 from turnkeeper.turns.ports import GuardianLink, TurnStore
 from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.wiring.base import Base
@@ -131,14 +132,14 @@ def _client_entry(client: ClientSettings) -> ClientEntry:
     return ClientEntry(abilities, client.key_id, client.agent_id)
 
 
-def make_governor(base: Base, store: TurnStore, side: GuardianSide) -> Governor:
+def make_governor(base: Base, store: TurnStore, side: GuardianSide, measures: WorkerMeasures | None = None) -> Governor:
     """The platform as Observed Agent, at the end of that wire."""
     chosen = base.settings.guardian
     exchange = Exchange(side.link, side.keyring, side.key_id, clock=base.clock, ids=base.ids, waiter=LoopWaiter())
     told = GovernorSettings(
         decision_timeout_ms=chosen.decision_timeout_ms, on_decision_failure=chosen.on_decision_failure
     )
-    return Governor(store, exchange, clock=base.clock, waiter=LoopWaiter(), settings=told)
+    return Governor(store, exchange, clock=base.clock, waiter=LoopWaiter(), settings=told, measures=measures)
 
 
 def load_rules(policy: Path | None) -> RuleSet:

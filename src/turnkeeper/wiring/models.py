@@ -13,7 +13,7 @@ from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
 from turnkeeper.sandbox.gateway_calls import GatewayLimits
 from turnkeeper.sandbox.local_model import LocalModel
 from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant, Retry
-from turnkeeper.sandbox.protocol import OutputMode
+from turnkeeper.sandbox.protocol import ModelWire, OutputMode
 from turnkeeper.sandbox.providers import ModelSpec, Provider, ProviderLimits, anthropic_provider, openai_provider
 from turnkeeper.sandbox.upstream import UpstreamLimits
 from turnkeeper.settings import GatewaySettings, ProviderSettings
@@ -161,3 +161,16 @@ class OutputModes:
     def __call__(self, model: ModelChoice) -> OutputMode:
         provider = self.providers.get(model.provider)
         return "native" if provider is not None and provider.kind == "local" else "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWires:
+    """In which protocol the built-in agent speaks to a model: the one of its provider."""
+
+    providers: Mapping[str, ProviderSettings]
+
+    def __call__(self, model: ModelChoice) -> ModelWire:
+        provider = self.providers.get(model.provider)
+        if provider is None:
+            return "chat_completions"
+        return "messages" if provider.kind == "anthropic" else provider.protocol

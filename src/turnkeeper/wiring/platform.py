@@ -19,13 +19,14 @@ from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.providers import TUNABLE_PARAMETERS
 from turnkeeper.sandbox.tools import TOOLS
 from turnkeeper.settings import Settings
-from turnkeeper.store.turn_store import SqlTurnStore
+from turnkeeper.store.turn_store import Observe, SqlTurnStore, unobserved
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.schema_check import ProcessSchemaChecker
 from turnkeeper.turns.wakeups import LocalWakeups
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.doors import dispatch
 from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.metrics import Metrics, measured
 from turnkeeper.wiring.readiness import readiness
 from turnkeeper.wiring.session_retention import retaining
 from turnkeeper.wiring.webhooks import delivering
@@ -50,21 +51,32 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
     Raises whatever keeps a part from starting: `ConfigInvalid`, `SandboxUnavailable`, `StoreUnavailable`, and others.
     """
     base = Base(configuration, folder)
+    metrics = Metrics(base.clock, process="both")
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(base))
+        store = await stack.enter_async_context(open_store(base, observe=metrics.committed))
         side = await open_guardian_side(stack, base)
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
-        worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder))
+        worker = await open_worker(
+            stack, base, store, side, checker, url=store_url(base.settings, folder), metrics=metrics
+        )
         await stack.enter_async_context(working(worker))
-        await stack.enter_async_context(delivering(base, store, worker.owner))
+        await stack.enter_async_context(delivering(base, store, worker.owner, metrics))
         await stack.enter_async_context(retaining(base, store))
-        api = replace(api_deps(base, store, checker), questions=side.questions)
-        yield Platform(store, base.wakeups, api, dispatch(build_api(api), side.acs, side.admin), side.name)
+        api = replace(api_deps(base, store, checker), questions=side.questions, measures=metrics)
+        yield Platform(
+            store,
+            base.wakeups,
+            api,
+            dispatch(measured(build_api(api), metrics, base.clock), side.acs, side.admin),
+            side.name,
+        )
 
 
 @asynccontextmanager
-async def open_store(base: Base, *, read_only: bool = False) -> AsyncGenerator[SqlTurnStore, None]:
+async def open_store(
+    base: Base, *, read_only: bool = False, observe: Observe = unobserved
+) -> AsyncGenerator[SqlTurnStore, None]:
     """The turn store alone, as `keys`, `verify` and `doctor` need it; works beside a running server."""
     # The store uses its ids from threads, so nobody else may use the same source.
     store = await SqlTurnStore.open(
@@ -80,6 +92,7 @@ async def open_store(base: Base, *, read_only: bool = False) -> AsyncGenerator[S
             retention_days=base.settings.retention.session_days,
         ),
         read_only=read_only,
+        observe=observe,
     )
     try:
         yield store
@@ -108,6 +121,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         readiness=lambda: readiness(store, base.settings.guardian.url),
         webhooks=store.webhooks(),
         budgets=store.budgets(),
+        creations=store.creations(),
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),

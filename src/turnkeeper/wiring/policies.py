@@ -17,6 +17,7 @@ from turnkeeper.policy.hosted import ComposedEngine, EngineUnavailable
 from turnkeeper.policy.reload import Change, Look, PolicyReloader, SwitchedEngine, require_passing
 from turnkeeper.policy.rules import MAX_POLICY_BYTES
 from turnkeeper.policy.shipped import default_rules
+from turnkeeper.turns.containment import contained
 from turnkeeper.wiring.engine_process import EngineProcess, python_host
 
 SETTING: Final = "guardian.policy"
@@ -120,10 +121,10 @@ async def _watch(reloader: PolicyReloader[Served], look_every_ms: int) -> NoRetu
     told: Look | None = None
     while True:
         await asyncio.sleep(look_every_ms / 1000)
-        look = await reloader.look()
-        if look != told:
+        look = await contained("look_at_policy", reloader.look())
+        if look is not None and look != told:
             _tell(look)
-        told = look
+        told = look or told
 
 
 def _tell(look: Look) -> None:

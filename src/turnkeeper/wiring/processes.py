@@ -17,6 +17,7 @@ from turnkeeper.turns.schema_check import ProcessSchemaChecker
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.metrics import Metrics, measured, page_of
 from turnkeeper.wiring.platform import api_deps, open_store, store_url
 from turnkeeper.wiring.session_retention import retaining
 from turnkeeper.wiring.webhooks import delivering
@@ -32,35 +33,46 @@ class ApiProcess:
     guardian: str
 
 
+@dataclass(frozen=True, slots=True)
+class WorkProcess:
+    """A worker alone, and the page of its figures."""
+
+    worker: Worker
+    page: AsgiApp
+
+
 @asynccontextmanager
 async def open_api(configuration: Configuration, folder: DataDir) -> AsyncGenerator[ApiProcess]:
     """The turn API; its turns are run by others. Raises `ConfigInvalid`, `StoreUnavailable`, `SchemaOutdated`."""
     require_shared(configuration.settings, "api")
     base = Base(configuration, folder)
+    metrics = Metrics(base.clock, process="api")
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(base))
+        store = await stack.enter_async_context(open_store(base, observe=metrics.committed))
         await stack.enter_async_context(hearing(store_url(base.settings, folder), base))
         side = await open_guardian_side(stack, base)
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
-        api = replace(api_deps(base, store, checker), questions=side.questions)
-        yield ApiProcess(api, build_api(api), side.name)
+        api = replace(api_deps(base, store, checker), questions=side.questions, measures=metrics)
+        yield ApiProcess(api, measured(build_api(api), metrics, base.clock), side.name)
 
 
 @asynccontextmanager
-async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGenerator[Worker]:
+async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGenerator[WorkProcess]:
     """A worker with everything it needs, not yet at work. Raises as `open_platform` does, and `ConfigInvalid`."""
     require_shared(configuration.settings, "work")
     base = Base(configuration, folder)
+    metrics = Metrics(base.clock, process="worker")
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(base))
+        store = await stack.enter_async_context(open_store(base, observe=metrics.committed))
         side = await open_guardian_side(stack, base)
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
-        worker = await open_worker(stack, base, store, side, checker, url=store_url(base.settings, folder), shows=False)
-        await stack.enter_async_context(delivering(base, store, worker.owner))
+        url = store_url(base.settings, folder)
+        worker = await open_worker(stack, base, store, side, checker, url=url, metrics=metrics, shows=False)
+        await stack.enter_async_context(delivering(base, store, worker.owner, metrics))
         await stack.enter_async_context(retaining(base, store))
-        yield worker
+        yield WorkProcess(worker, page_of(metrics))
 
 
 def require_shared(settings: Settings, command: str) -> None:

@@ -15,11 +15,11 @@ import structlog
 from turnkeeper.acs.keys import Keyring
 from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.datadir import DataDir
-from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.pipeline import Guardian
 from turnkeeper.guardian.retention import Retention, RetentionReport, RetentionRules
 from turnkeeper.settings import GuardianSettings, RetentionSettings, Settings
 from turnkeeper.store.archives import FolderArchives
+from turnkeeper.turns.containment import contained
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.keys import stored_keyring
 from turnkeeper.wiring.record import guardian_record
@@ -109,10 +109,7 @@ def _told(loop: asyncio.AbstractEventLoop, guardian: Guardian, session_id: str) 
 
 async def _run_again_and_again(retention: Retention, clock: Clock, interval_ms: int, ended: asyncio.Event) -> None:
     while not ended.is_set():
-        try:
-            await asyncio.to_thread(_run_once, retention, clock)
-        except (TurnkeeperError, OSError) as error:
-            _log.error("retention_failed", problem=str(error))
+        await contained("guardian_retention", asyncio.to_thread(_run_once, retention, clock))
         try:
             await asyncio.wait_for(ended.wait(), interval_ms / 1000)
         except TimeoutError:

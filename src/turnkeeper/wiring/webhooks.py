@@ -14,20 +14,22 @@ from turnkeeper.events.webhooks.sender import HttpSender
 from turnkeeper.store.fanout import WEBHOOK_TOPIC
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.wiring.base import Base
+from turnkeeper.wiring.metrics import MeasuredSender, Metrics
 
 
 @asynccontextmanager
-async def delivering(base: Base, store: SqlTurnStore, owner: str) -> AsyncGenerator[None, None]:
+async def delivering(base: Base, store: SqlTurnStore, owner: str, metrics: Metrics) -> AsyncGenerator[None, None]:
     """Delivers until the end of the block; what is being tried then is let end."""
     chosen = base.settings.webhooks
     limits = httpx.Limits(max_connections=chosen.concurrency, max_keepalive_connections=chosen.concurrency)
     async with httpx.AsyncClient(trust_env=False, limits=limits) as client:
         networks = parse_networks(chosen.networks)
+        sender = HttpSender(client, resolve, allow_http=chosen.allow_http, allowed=networks)
         with base.wakeups.watch(WEBHOOK_TOPIC) as bell:
             deliveries = Deliveries(
                 owner,
                 store.webhooks(),
-                HttpSender(client, resolve, allow_http=chosen.allow_http, allowed=networks),
+                MeasuredSender(sender, metrics),
                 bell=bell,
                 clock=base.clock,
                 chance=random.random,

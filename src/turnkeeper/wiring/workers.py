@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from sqlalchemy import URL, make_url
 
 from turnkeeper.sandbox.gateway import ModelGateway
+from turnkeeper.sandbox.stranded import count_stranded
 from turnkeeper.sandbox.tools import TOOLS
 from turnkeeper.settings import Settings
 from turnkeeper.store.dialects.postgres_texts import PostgresTexts
@@ -25,7 +26,8 @@ from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
-from turnkeeper.wiring.models import OutputModes, WorkerGateway, gateway_limits, provider_sources
+from turnkeeper.wiring.metrics import Metrics
+from turnkeeper.wiring.models import ModelWires, OutputModes, WorkerGateway, gateway_limits, provider_sources
 
 if TYPE_CHECKING:
     from turnkeeper.store.dialects.postgres_news import PostgresNews
@@ -39,6 +41,7 @@ async def open_worker(
     checker: ProcessSchemaChecker,
     *,
     url: str,
+    metrics: Metrics,
     shows: bool = True,
 ) -> Worker:
     """A worker with its boxes, not yet at work. `url` is the store's; `shows` says that the process has an API too.
@@ -58,7 +61,7 @@ async def open_worker(
         owner=owner,
         liveness=await stack.enter_async_context(working_as(owner, url, base, shows=shows)),
         store=store,
-        governor=make_governor(base, store, side),
+        governor=make_governor(base, store, side, metrics),
         boxes=WorkerBoxes(driver),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
@@ -69,11 +72,15 @@ async def open_worker(
         workspaces=base.folder.workspaces,
         tools=TOOLS,
         output_mode_of=OutputModes(settings.providers),
+        wire_of=ModelWires(settings.providers),
         settings=_worker_settings(settings),
         questions=side.questions,
         texts=base.texts,
+        measures=metrics,
     )
-    return Worker(bench)
+    worker = Worker(bench)
+    metrics.watch({"turnkeeper_worker_turns": lambda: worker.active, "turnkeeper_orphan_sandboxes": count_stranded})
+    return worker
 
 
 @asynccontextmanager

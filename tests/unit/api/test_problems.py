@@ -9,7 +9,8 @@ from turnkeeper.acs.strictjson import JsonRejected, parse_object
 from turnkeeper.api.auth import NewSecret, generate_secret, secret_sha256
 from turnkeeper.api.problems import PROBLEMS, RequestRefused, problem_response
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.turns.ports import IdempotencyKeyReused, NotFound, QueueFull, SessionClosed
+from turnkeeper.turns.idempotency import IdempotencyKeyReused
+from turnkeeper.turns.ports import NotFound, QueueFull, SessionClosed
 
 CONTRACT_MEMBERS = {"type", "title", "status", "detail", "code", "param", "request_id", "retry_after_ms", "errors"}
 

@@ -7,7 +7,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 TURN_API = ROOT / "src" / "turnkeeper" / "client" / "turn_api"
-AWAITING = ("connection", "handles", "keys", "pages", "resources", "server", "streams", "webhooks")
+AWAITING = (
+    "admin",
+    "connection",
+    "handles",
+    "keys",
+    "pages",
+    "resources",
+    "server",
+    "spending",
+    "streams",
+    "webhooks",
+)
 
 _WORDS = (
     (r"\basync (def|with|for)\b", r"\1"),

@@ -18,6 +18,7 @@ from turnkeeper.guardian.approvals import ANY_APPROVER
 from turnkeeper.store.guardian_desk import SqliteGuardianDesk
 
 SECRET = "gk_" + "s" * 43
+UNKNOWN = "5f3c1c57-94a1-4f0e-8d2b-7c1f2b6f9a10"
 Client = httpx.AsyncClient
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -174,11 +175,11 @@ def test_sessions_turns_entries_and_findings_come_in_pages(tmp_path: Path) -> No
     [
         ("GET", "", 404, "not_found"),
         ("GET", "nothing", 404, "not_found"),
-        ("GET", f"sessions/{uuid4()}", 404, "not_found"),
+        ("GET", f"sessions/{UNKNOWN}", 404, "not_found"),
         ("GET", "sessions/x%00y", 404, "not_found"),
         ("GET", "sessions/%ff", 404, "not_found"),
-        ("GET", f"sessions/{uuid4()}/rows", 404, "not_found"),
-        ("GET", f"approvals/{uuid4()}/decision", 405, "method_not_allowed"),
+        ("GET", f"sessions/{UNKNOWN}/rows", 404, "not_found"),
+        ("GET", f"approvals/{UNKNOWN}/decision", 405, "method_not_allowed"),
         ("DELETE", "sessions", 405, "method_not_allowed"),
         ("POST", "approvals", 405, "method_not_allowed"),
         ("GET", "sessions?limit=0", 400, "invalid_field"),

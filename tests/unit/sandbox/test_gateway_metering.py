@@ -20,6 +20,13 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 counts = st.one_of(st.integers(min_value=-5, max_value=10_000), anything)
 details = st.dictionaries(st.sampled_from(NAMES), counts)
 usages = st.one_of(anything, st.dictionaries(st.sampled_from(NAMES), counts | details))
+
+
+def estimated(messages: object, **beside: object) -> int:
+    members = {"messages": messages, **beside}
+    return estimate_tokens(members, conversation=("messages",), beside=tuple(beside))
+
+
 tokens = st.integers(min_value=0, max_value=10**12)
 
 
@@ -84,7 +91,7 @@ def test_an_estimate_says_that_it_is_one() -> None:
 
 @given(st.text())
 def test_the_input_estimate_counts_every_byte(text: str) -> None:
-    estimate = estimate_tokens({"messages": [{"role": "user", "content": text}]})
+    estimate = estimated([{"role": "user", "content": text}])
 
     assert estimate * BYTES_PER_TOKEN >= len(text.encode(errors="replace"))
 
@@ -98,7 +105,15 @@ def test_an_image_counts_by_the_piece_however_it_is_written() -> None:
     )
 
     for block in blocks:
-        assert IMAGE_TOKENS < estimate_tokens([block]) < IMAGE_TOKENS + 100
+        assert IMAGE_TOKENS < estimated([block]) < IMAGE_TOKENS + 100
+
+
+def test_text_that_looks_like_an_image_counts_as_text() -> None:
+    text = "data:image/png;base64," + "A" * 900_000
+
+    assert estimated([{"role": "user", "content": text}]) > 300_000
+    assert estimated([{"type": "text", "text": text}]) > 300_000
+    assert estimated([], tools=[{"url": text}]) > 300_000
 
 
 @given(st.integers(min_value=0, max_value=10**9))

@@ -9,6 +9,11 @@ from turnkeeper.turns.model import Source, StopReason, TurnOutcome, TurnStatus
 
 ANY_CANCEL = {StopReason.CANCELED, StopReason.SUPERSEDED, StopReason.SESSION_CLOSED, StopReason.OPERATOR}
 TERMINAL = [status for status in TurnStatus if status.terminal]
+each_transition = pytest.mark.parametrize(
+    ("key", "row"),
+    TRANSITIONS.items(),
+    ids=lambda each: f"row {each.row}" if isinstance(each, Transition) else str(each),
+)
 
 # The contract's table, written down a second time: row, status, happening, next, event, source, reasons, turnEnd.
 TABLE = """
@@ -113,7 +118,7 @@ def test_a_turn_that_waits_cannot_report() -> None:
         transition(TurnStatus.QUEUED, Happening.REPORT_COMPLETED)
 
 
-@pytest.mark.parametrize(("key", "row"), TRANSITIONS.items(), ids=str)
+@each_transition
 def test_a_row_ends_a_turn_if_and_only_if_it_has_stop_reasons(
     key: tuple[TurnStatus | None, Happening], row: Transition
 ) -> None:
@@ -121,7 +126,7 @@ def test_a_row_ends_a_turn_if_and_only_if_it_has_stop_reasons(
     assert row.event_type == f"turn.{row.next}" or not row.next.terminal
 
 
-@pytest.mark.parametrize(("key", "row"), TRANSITIONS.items(), ids=str)
+@each_transition
 def test_a_turn_ends_with_an_answer_only_by_row_7_or_13(
     key: tuple[TurnStatus | None, Happening], row: Transition
 ) -> None:

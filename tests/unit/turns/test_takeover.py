@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.turns.rig import SETTINGS, Rig, rig, script
@@ -12,11 +14,14 @@ from tests.unit.turns.rig import SETTINGS, Rig, rig, script
 from turnkeeper.clock import SystemClock
 from turnkeeper.ids import RandomIds
 from turnkeeper.store.turn_store import SqlTurnStore
+from turnkeeper.testing.fake_clock import FakeClock
 from turnkeeper.testing.recording_sandbox import ScriptedHarness
-from turnkeeper.turns.model import Fence, Hold
-from turnkeeper.turns.ports import NewTurn
+from turnkeeper.turns.lease import Lease
+from turnkeeper.turns.model import Fence, Hold, Turn
+from turnkeeper.turns.ports import NewTurn, StaleFence, TurnStore
 from turnkeeper.turns.takeover import LeaseWatch
 from turnkeeper.turns.wakeups import LocalWakeups
+from turnkeeper.turns.worker import Worker
 
 TTL_MS = 30_000
 HOLD = Hold(Fence("trn_1", "ses_1", "other", 3), beats=7)
@@ -112,6 +117,56 @@ def test_a_worker_that_beats_keeps_its_turn_however_long_others_look(tmp_path: P
                 (hold,) = await made.store.held_by_others(other)
                 assert watch.lapsed([hold], (), now_ms) == ()
                 await until_beaten(made, turn.id, hold.beats)
+
+    asyncio.run(main())
+
+
+class Suspended(SystemClock):
+    """The clock of a machine that slept for `away_ms`."""
+
+    away_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.away_ms
+
+
+def test_a_lone_worker_that_slept_through_its_lease_ends_the_turn_that_it_dropped(tmp_path: Path) -> None:
+    async def main() -> None:
+        short = replace(SETTINGS, lease_ttl_ms=600, poll_ms=100, reap_ms=50)
+        async with rig(tmp_path, script(hangs), settings=short, start=False) as made:
+            clock = Suspended()
+            made.worker = Worker(replace(made.bench, clock=clock))
+            made.work()
+            turn_id = await made.post(await made.session())
+            await made.until(turn_id, lambda turn: turn.status == "running")
+            clock.away_ms = 10 * short.lease_ttl_ms
+            turn = await made.ended(turn_id)
+            assert (turn.status, turn.stop_reason) == ("failed", "sandbox_lost")
+
+    asyncio.run(main())
+
+
+class CutOff:
+    """A store at the other end of a cable that is cut: it answers nothing, not even no."""
+
+    async def turn(self, turn_id: str) -> Turn:
+        return await asyncio.Future[Turn]()
+
+
+def test_a_lease_ends_on_time_although_the_database_answers_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, start=False) as made:
+            await made.post(await made.session())
+            claim = await made.store.claim("cut off", slot=True)
+            assert claim is not None
+            clock, store = FakeClock(), cast(TurnStore, CutOff())
+            lease = Lease(store, made.wakeups, claim, clock=clock, waiter=clock, ttl_ms=TTL_MS, poll_ms=100)
+            keeping = asyncio.create_task(lease.keep())
+            while not clock.sleepers:
+                await asyncio.sleep(0)
+            clock.advance(TTL_MS)
+            with pytest.raises(StaleFence):
+                await keeping
 
     asyncio.run(main())
 

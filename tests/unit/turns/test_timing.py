@@ -1,6 +1,8 @@
 """Deadlines, pauses and interrupts, with time that moves by hand."""
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
@@ -57,6 +59,27 @@ def test_what_work_raises_comes_through() -> None:
 
     with pytest.raises(KeyError):
         asyncio.run(within(FakeClock(), fails(), timeout_ms=10))
+
+
+def test_what_work_raises_while_its_waiter_is_leaving_is_not_lost_on_the_loop() -> None:
+    async def main() -> list[dict[str, Any]]:
+        unread: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(context))
+        told = asyncio.Event()
+
+        async def fails() -> None:
+            await told.wait()
+            raise KeyError("its own")
+
+        waiting = asyncio.ensure_future(within(FakeClock(), fails(), timeout_ms=10))
+        await ticks()
+        told.set()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        gc.collect()
+        return unread
+
+    assert asyncio.run(main()) == []
 
 
 def test_patience_pauses_longer_each_time_and_never_past_its_end() -> None:

@@ -13,7 +13,8 @@ from turnkeeper.api.auth import Caller
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import Deps
 from turnkeeper.api.intake import parse_agent, parse_agent_change
-from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
+from turnkeeper.api.keyed import created, created_response
+from turnkeeper.api.openapi import LIST_QUERY, answers, body, making, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import not_found
 from turnkeeper.api.reads import render_agent
@@ -24,14 +25,19 @@ router = APIRouter(prefix="/v1", tags=["agents"])
 _LISTED: Final = frozenset({"limit", "after", "order"})
 
 
-@router.post("/agents", status_code=201, responses=answers({201: "Agent"}), openapi_extra=body("NewAgent"))
+@router.post(
+    "/agents",
+    status_code=201,
+    responses=answers({201: "Agent", 200: "Agent"}),
+    openapi_extra=making("NewAgent"),
+)
 async def create_agent(request: Request, deps: Deps, caller: Caller) -> Response:
     """Makes an agent, in its version 1. Versions never change."""
     Query(request, ())
-    refuse_idempotency_key(request)
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
-    agent = await deps.store.create_agent(replace(parse_agent(received, deps), project_id=caller.project_id))
-    return json_response(render_agent(agent), 201, {"Location": f"/v1/agents/{agent.id}"})
+    new = replace(parse_agent(received, deps), project_id=caller.project_id)
+    made = await created(deps, request, received, caller, lambda keyed: deps.creations.agent(new, keyed))
+    return created_response(made, render_agent(made.thing), f"/v1/agents/{made.thing.id}")
 
 
 @router.get("/agents", responses=answers({200: "AgentList"}), openapi_extra=query(*LIST_QUERY))

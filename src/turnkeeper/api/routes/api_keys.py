@@ -6,13 +6,14 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from turnkeeper.api.answers import json_response, refuse_idempotency_key, require_id
+from turnkeeper.api.answers import json_response, require_id
 from turnkeeper.api.auth import Caller, generate_secret
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import Deps
 from turnkeeper.api.key_intake import parse_key_body, parse_key_change, parse_key_rotation
 from turnkeeper.api.key_reads import render_key, render_rotated
-from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
+from turnkeeper.api.keyed import created, created_response
+from turnkeeper.api.openapi import LIST_QUERY, answers, body, making, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.turns.access import check_grant
 from turnkeeper.turns.model import ApiKey
@@ -22,17 +23,27 @@ router = APIRouter(prefix="/v1", tags=["api_keys"])
 _LISTED: Final = frozenset({"limit", "after", "order"})
 
 
-@router.post("/api_keys", status_code=201, responses=answers({201: "NewlyMadeApiKey"}), openapi_extra=body("NewApiKey"))
+@router.post(
+    "/api_keys",
+    status_code=201,
+    responses=answers({201: "NewlyMadeApiKey", 200: "ApiKey"}),
+    openapi_extra=making("NewApiKey"),
+)
 async def create_key(request: Request, deps: Deps, caller: Caller) -> Response:
-    """Makes a key of the caller's project, with scopes and agents that the caller has. Its secret is shown once."""
+    """Makes a key of the caller's project, with scopes and agents that the caller has. Its secret is shown once.
+
+    A repeat of its Idempotency-Key shows the key without it (200): rotate the key where the first answer was lost.
+    """
     Query(request, ())
-    refuse_idempotency_key(request)
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     made = generate_secret()
     new = parse_key_body(received, deps.clock.now(), secret_sha256=made.sha256, project_id=caller.project_id)
     check_grant(caller, new.scopes, new.agent_ids)
-    key = await deps.access.make_key(new, actor=caller.id)
-    return json_response(render_key(key, secret=made.secret), 201, {"Location": f"/v1/api_keys/{key.id}"})
+    key = await created(
+        deps, request, received, caller, lambda keyed: deps.creations.api_key(new, keyed, actor=caller.id)
+    )
+    shown = render_key(key.thing) if key.replayed else render_key(key.thing, secret=made.secret)
+    return created_response(key, shown, f"/v1/api_keys/{key.thing.id}")
 
 
 @router.get("/api_keys", responses=answers({200: "ApiKeyList"}), openapi_extra=query(*LIST_QUERY))

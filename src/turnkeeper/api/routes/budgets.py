@@ -13,7 +13,8 @@ from turnkeeper.api.budget_intake import parse_budget, parse_budget_change, pars
 from turnkeeper.api.budget_reads import render_budget, render_ledger, render_prices, render_usage_groups
 from turnkeeper.api.deps import ApiDeps, Deps
 from turnkeeper.api.filters import time_of
-from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
+from turnkeeper.api.keyed import created, created_response
+from turnkeeper.api.openapi import LIST_QUERY, answers, body, making, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.turns.budget_accounts import Account
@@ -27,12 +28,19 @@ DEFAULT_USAGE_DAYS: Final = 30
 _PATH: Final = "/budgets/{budget_id}"
 
 
-@router.post("/budgets", status_code=201, responses=answers({201: "BudgetResource"}), openapi_extra=body("NewBudget"))
+@router.post(
+    "/budgets",
+    status_code=201,
+    responses=answers({201: "BudgetResource", 200: "BudgetResource"}),
+    openapi_extra=making("NewBudget"),
+)
 async def create_budget(request: Request, deps: Deps, caller: Caller) -> Response:
     """Makes a budget over a project, an API key, an agent or a session. It counts from now on."""
-    new = parse_budget(await _read(request, deps), caller.project_id)
-    account = await deps.budgets.create_budget(new)
-    return json_response(render_budget(account), 201, {"Location": f"/v1/budgets/{account.id}"})
+    Query(request, ())
+    received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
+    new = parse_budget(received, caller.project_id)
+    made = await created(deps, request, received, caller, lambda keyed: deps.creations.budget(new, keyed))
+    return created_response(made, render_budget(made.thing), f"/v1/budgets/{made.thing.id}")
 
 
 @router.get("/budgets", responses=answers({200: "BudgetList"}), openapi_extra=query(*LIST_QUERY, "scope_id"))

@@ -10,6 +10,7 @@ from turnkeeper.api.deps import Deps
 from turnkeeper.api.metrics import MEDIA_TYPE, oldest_queued_ms, render_metrics
 from turnkeeper.api.openapi import answers
 from turnkeeper.api.pages import Query
+from turnkeeper.turns.operations import STUCK_AFTER_MS
 
 router = APIRouter(tags=["operations"])
 
@@ -36,6 +37,8 @@ async def get_queue(request: Request, deps: Deps, _caller: Caller) -> Response:
 async def get_metrics(request: Request, deps: Deps, _caller: Caller) -> Response:
     """Shows the figures of this process and its database in the text format of Prometheus."""
     Query(request, ())
-    state, readiness = await deps.operations.queue_state(), await deps.readiness()
-    text = render_metrics(state, deps.clock.now(), open_streams=deps.streams.open_count, counters=readiness.counters)
-    return Response(text, media_type=MEDIA_TYPE)
+    state, backlog = await deps.operations.queue_state(), await deps.operations.backlog(STUCK_AFTER_MS)
+    readiness = await deps.readiness()
+    now, streams = deps.clock.now(), deps.streams.open_count
+    gauges = render_metrics(state, backlog, now, open_streams=streams, counters=readiness.counters)
+    return Response(gauges + deps.measures.render(), media_type=MEDIA_TYPE)

@@ -6,13 +6,14 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from turnkeeper.api.answers import json_response, refuse_idempotency_key, require_id
+from turnkeeper.api.answers import json_response, require_id
 from turnkeeper.api.auth import Caller, canceled_by
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import ApiDeps, Deps
 from turnkeeper.api.filters import SESSION_FILTERS, given, session_filter
 from turnkeeper.api.intake import parse_close, parse_session, parse_session_change
-from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
+from turnkeeper.api.keyed import created, created_response
+from turnkeeper.api.openapi import LIST_QUERY, answers, body, making, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.reads import render_session
 from turnkeeper.turns.access import check_agent
@@ -24,16 +25,20 @@ _LISTED: Final = frozenset({"limit", "after", "order", "agent_id", *SESSION_FILT
 _NARROWED: Final = (*LIST_QUERY, "agent_id", "session_status", "created_after", "created_before", "metadata")
 
 
-@router.post("/sessions", status_code=201, responses=answers({201: "Session"}), openapi_extra=body("NewSession"))
+@router.post(
+    "/sessions",
+    status_code=201,
+    responses=answers({201: "Session", 200: "Session"}),
+    openapi_extra=making("NewSession"),
+)
 async def create_session(request: Request, deps: Deps, caller: Caller) -> Response:
     """Opens a session with an agent."""
     Query(request, ())
-    refuse_idempotency_key(request)
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     new = replace(parse_session(received, deps.settings), project_id=caller.project_id)
     check_agent(caller, new.agent_id)
-    session = await deps.store.create_session(new)
-    return json_response(await _rendered(deps, session), 201, {"Location": f"/v1/sessions/{session.id}"})
+    made = await created(deps, request, received, caller, lambda keyed: deps.creations.session(new, keyed))
+    return created_response(made, await _rendered(deps, made.thing), f"/v1/sessions/{made.thing.id}")
 
 
 @router.get(

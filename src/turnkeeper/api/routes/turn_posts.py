@@ -9,13 +9,12 @@ from turnkeeper.api.answers import require_id
 from turnkeeper.api.auth import Caller
 from turnkeeper.api.bodies import read_json
 from turnkeeper.api.deps import Deps
+from turnkeeper.api.keyed import fingerprint_of, idempotency_key
 from turnkeeper.api.openapi import answers, body, query
 from turnkeeper.api.post_intake import parse_alone, parse_retry
 from turnkeeper.api.posting import (
     answer_post,
     check_schema,
-    fingerprint_of,
-    idempotency_key,
     new_turn,
     wants_stream,
 )
@@ -41,7 +40,8 @@ async def post_lone_turn(request: Request, deps: Deps, caller: Caller) -> Respon
     limits = (await deps.store.agent(session.agent_id, session.agent_version)).limits
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id="")
-    return await answer_post(deps, caller, lambda: deps.store.accept_alone(session, new), stream=stream)
+    key = new.idempotency_key
+    return await answer_post(deps, caller, lambda: deps.store.accept_alone(session, new), key=key, stream=stream)
 
 
 @router.post(
@@ -59,4 +59,4 @@ async def retry_turn(turn_id: str, request: Request, deps: Deps, caller: Caller)
     metadata_json, budget = parse_retry(received, deps.settings)
     print_ = None if key is None else fingerprint_of(request, received)
     new = NewRetry(turn_id, metadata_json, budget, key, print_, caller.id)
-    return await answer_post(deps, caller, lambda: deps.store.retry_turn(new), stream=stream)
+    return await answer_post(deps, caller, lambda: deps.store.retry_turn(new), key=key, stream=stream)

@@ -46,7 +46,7 @@ async def post_turn(session_id: str, request: Request, deps: Deps, caller: Calle
     limits = (await deps.store.agent(session.agent_id, session.agent_version)).limits
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id=session_id)
-    return await answer_post(deps, caller, lambda: deps.store.accept_turn(new), stream=stream)
+    return await answer_post(deps, caller, lambda: deps.store.accept_turn(new), key=new.idempotency_key, stream=stream)
 
 
 @router.get("/sessions/{session_id}/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*_NARROWED))

@@ -12,7 +12,8 @@ from turnkeeper.api.answers import json_response, refuse_idempotency_key, requir
 from turnkeeper.api.auth import Caller
 from turnkeeper.api.bodies import JsonBody, read_json
 from turnkeeper.api.deps import ApiDeps, Deps
-from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
+from turnkeeper.api.keyed import created, created_response
+from turnkeeper.api.openapi import LIST_QUERY, answers, body, making, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.api.webhook_intake import parse_change, parse_endpoint, parse_replay, parse_rotation
@@ -36,16 +37,23 @@ _PATH: Final = "/webhook_endpoints/{endpoint_id}"
 @router.post(
     "/webhook_endpoints",
     status_code=201,
-    responses=answers({201: "NewlyMadeWebhookEndpoint"}),
-    openapi_extra=body("NewWebhookEndpoint"),
+    responses=answers({201: "NewlyMadeWebhookEndpoint", 200: "WebhookEndpoint"}),
+    openapi_extra=making("NewWebhookEndpoint"),
 )
 async def create_endpoint(request: Request, deps: Deps, caller: Caller) -> Response:
-    """Makes an endpoint. Its secret is in this answer and never shown again."""
-    new = replace(parse_endpoint(await _read(request, deps), deps.settings), project_id=caller.project_id)
+    """Makes an endpoint. Its secret is in this answer and never shown again.
+
+    A repeat of its Idempotency-Key shows the endpoint without it (200): rotate it where the first answer was lost.
+    """
+    Query(request, ())
+    received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
+    new = replace(parse_endpoint(received, deps.settings), project_id=caller.project_id)
     secret = _new_secret()
-    endpoint = await deps.webhooks.create_endpoint(new, secret=secret)
-    location = {"Location": f"/v1/webhook_endpoints/{endpoint.id}"}
-    return json_response(render_endpoint(endpoint, secret=secret), 201, location)
+    made = await created(
+        deps, request, received, caller, lambda keyed: deps.creations.endpoint(new, keyed, secret=secret)
+    )
+    shown = render_endpoint(made.thing) if made.replayed else render_endpoint(made.thing, secret=secret)
+    return created_response(made, shown, f"/v1/webhook_endpoints/{made.thing.id}")
 
 
 @router.get("/webhook_endpoints", responses=answers({200: "WebhookEndpointList"}), openapi_extra=query(*LIST_QUERY))

@@ -41,3 +41,18 @@ def time_text(at: datetime, name: str) -> str:
     if at.tzinfo is None:
         raise SettingRefused(f"{name} has no offset from UTC")
     return at.isoformat()
+
+
+def narrowed(
+    *,
+    order: str,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    metadata: Mapping[str, str] | None = None,
+    **filters: str | None,
+) -> dict[str, str]:
+    """The query of a list: what narrows it, and its order."""
+    times = {"created_after": created_after, "created_before": created_before}
+    texts = {name: time_text(at, name) for name, at in times.items() if at is not None}
+    members = {f"metadata[{name}]": text for name, text in (metadata or {}).items()}
+    return given(order=order) | texts | members | {name: value for name, value in filters.items() if value is not None}

@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from turnkeeper.client.turn_api.answers import Answer
-from turnkeeper.client.turn_api.bodies import given, new_idempotency_key, path_of, turn_body
+from turnkeeper.client.turn_api.bodies import given, narrowed, new_idempotency_key, path_of, turn_body
 from turnkeeper.client.turn_api.connection import AsyncConnection, monotonic_ms
 from turnkeeper.client.turn_api.documents import Json
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.problems import ApiProblem, ServerUnreachable, WaitTimedOut
 from turnkeeper.client.turn_api.retries import Call
+from turnkeeper.client.turn_api.spending_views import TurnUsage
 from turnkeeper.client.turn_api.streams import AsyncEventStream
 from turnkeeper.client.turn_api.views import (
     ApprovalRule,
@@ -116,11 +117,20 @@ class AsyncTurn(TurnView):
         async for members in listed(self._connection, call, page=EVENTS_PAGE):
             yield Event(members)
 
-    def stream(self, *, after: int | None = None, types: Sequence[str] = ()) -> AsyncEventStream:
-        """The events of the turn, stored ones first, then as they come, up to its end."""
+    async def usage(self) -> TurnUsage:
+        """What the turn has used so far, and each model call with what was reserved and what it came to."""
+        return TurnUsage((await self._connection.ask(Call("GET", self._path("usage"), repeatable=True))).members)
+
+    def stream(
+        self, *, after: int | None = None, types: Sequence[str] = (), deltas: bool | None = None
+    ) -> AsyncEventStream:
+        """The events of the turn, stored ones first, then as they come, up to its end.
+
+        `deltas`: whether unfinished text comes too, where it may be shown.
+        """
         start = self.events_after if after is None else after
-        path = self._path("events", "stream")
-        return AsyncEventStream(self._connection, path, after=start, query=_event_query(types), gapless=False)
+        path, query = self._path("events", "stream"), _event_query(types, deltas)
+        return AsyncEventStream(self._connection, path, after=start, query=query, gapless=False)
 
     async def session(self) -> "AsyncSession":
         """The session that the turn is in."""
@@ -198,10 +208,29 @@ class AsyncSession(SessionView):
         return posted_turn(answer, self._connection)
 
     async def turns(
-        self, *, limit: int | None = None, order: Literal["asc", "desc"] = "desc"
+        self,
+        *,
+        status: str | None = None,
+        stop_reason: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        order: Literal["asc", "desc"] = "desc",
     ) -> AsyncIterator[AsyncTurn]:
-        """The session's turns, newest first unless `order` says otherwise."""
-        call = Call("GET", self._path("turns"), query={"order": order}, repeatable=True)
+        """The session's turns that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
+        query = narrowed(
+            order=order,
+            status=status,
+            stop_reason=stop_reason,
+            created_after=created_after,
+            created_before=created_before,
+            metadata=metadata,
+        )
+        call = Call("GET", self._path("turns"), query=query, repeatable=True)
         async for members in listed(self._connection, call, limit=limit):
             yield AsyncTurn(members, self._connection)
 
@@ -211,11 +240,16 @@ class AsyncSession(SessionView):
         async for members in listed(self._connection, call, page=EVENTS_PAGE):
             yield Event(members)
 
-    def stream(self, *, after: int | None = None, types: Sequence[str] = ()) -> AsyncEventStream:
-        """The events behind `after` (behind those this handle knows of, if it is None), until the session is closed."""
+    def stream(
+        self, *, after: int | None = None, types: Sequence[str] = (), deltas: bool | None = None
+    ) -> AsyncEventStream:
+        """The events behind `after` (behind those this handle knows of, if it is None), until the session is closed.
+
+        `deltas`: whether unfinished text comes too, where it may be shown.
+        """
         start = self.last_sequence if after is None else after
-        path = self._path("events", "stream")
-        return AsyncEventStream(self._connection, path, after=start, query=_event_query(types), gapless=not types)
+        path, query = self._path("events", "stream"), _event_query(types, deltas)
+        return AsyncEventStream(self._connection, path, after=start, query=query, gapless=not types)
 
     async def snapshot(self) -> SessionSnapshot:
         """The session with its turns and open questions, all as of one event: stream on with `after=as_of`."""
@@ -266,5 +300,6 @@ def posted_turn(answer: Answer, connection: AsyncConnection) -> AsyncTurn:
     )
 
 
-def _event_query(types: Sequence[str]) -> dict[str, str]:
-    return {"types": ",".join(types)} if types else {}
+def _event_query(types: Sequence[str], deltas: bool | None = None) -> dict[str, str]:
+    shown = None if deltas is None else str(deltas).lower()
+    return given(types=",".join(types) or None, deltas=shown)

@@ -1,14 +1,15 @@
-"""What a server has besides sessions and turns one holds: agents, approvals, webhooks, budgets (contract 2)."""
+"""What a server has besides sessions and turns one holds: agents, events, approvals (contract 2)."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from turnkeeper.client.turn_api.bodies import given, new_idempotency_key, path_of
+from turnkeeper.client.turn_api.bodies import given, narrowed, new_idempotency_key, path_of
 from turnkeeper.client.turn_api.connection import AsyncConnection
 from turnkeeper.client.turn_api.handles import AsyncSession, AsyncTurn, posted_turn
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.retries import Call
-from turnkeeper.client.turn_api.views import Agent, Approval, Budget, Event
+from turnkeeper.client.turn_api.views import Agent, Approval, Event
 
 Order: TypeAlias = Literal["asc", "desc"]
 
@@ -49,6 +50,11 @@ class AsyncAgents:
         call = Call("GET", path_of("agents", agent_id), repeatable=True)
         return Agent((await self._connection.ask(call)).members)
 
+    async def version(self, agent_id: str, version: int) -> Agent:
+        """One version of the agent. Raises `NotFound`."""
+        call = Call("GET", path_of("agents", agent_id, "versions", str(version)), repeatable=True)
+        return Agent((await self._connection.ask(call)).members)
+
     async def change(self, agent: Agent, changes: Mapping[str, Any]) -> Agent:
         """A new version; what is left out stays. Raises `Conflict` (`version_conflict`) if it was changed meanwhile."""
         body = {**changes, "expected_version": agent.version}
@@ -59,9 +65,9 @@ class AsyncAgents:
         call = Call("POST", path_of("agents", agent_id, "archive"), repeatable=True)
         return Agent((await self._connection.ask(call)).members)
 
-    async def versions(self, agent_id: str) -> Sequence[Agent]:
-        """Every version of the agent, newest first."""
-        call = Call("GET", path_of("agents", agent_id, "versions"), repeatable=True)
+    async def versions(self, agent_id: str, *, order: Order = "desc") -> Sequence[Agent]:
+        """Every version of the agent, newest first unless `order` says otherwise."""
+        call = Call("GET", path_of("agents", agent_id, "versions"), query={"order": order}, repeatable=True)
         return [Agent(members) async for members in listed(self._connection, call)]
 
     async def list(self, *, limit: int | None = None, order: Order = "desc") -> AsyncIterator[Agent]:
@@ -98,10 +104,28 @@ class AsyncSessions:
         return AsyncSession(answer.members, self._connection)
 
     async def list(
-        self, *, agent_id: str | None = None, limit: int | None = None, order: Order = "desc"
+        self,
+        *,
+        agent_id: str | None = None,
+        status: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        order: Order = "desc",
     ) -> AsyncIterator[AsyncSession]:
-        """Sessions, newest first unless `order` says otherwise."""
-        query = given(agent_id=agent_id, order=order)
+        """Sessions that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
+        query = narrowed(
+            order=order,
+            agent_id=agent_id,
+            status=status,
+            created_after=created_after,
+            created_before=created_before,
+            metadata=metadata,
+        )
         async for members in listed(
             self._connection, Call("GET", path_of("sessions"), query=query, repeatable=True), limit=limit
         ):
@@ -138,9 +162,30 @@ class AsyncTurns:
         call = Call("POST", path_of("turns"), body, idempotency_key=key, repeatable=True)
         return posted_turn(await self._connection.ask(call), self._connection)
 
-    async def list(self, *, limit: int | None = None, order: Order = "desc") -> AsyncIterator[AsyncTurn]:
-        """Turns of all sessions, newest first unless `order` says otherwise."""
-        call = Call("GET", path_of("turns"), query={"order": order}, repeatable=True)
+    async def list(
+        self,
+        *,
+        status: str | None = None,
+        stop_reason: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        order: Order = "desc",
+    ) -> AsyncIterator[AsyncTurn]:
+        """Turns of all sessions that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
+        query = narrowed(
+            order=order,
+            status=status,
+            stop_reason=stop_reason,
+            created_after=created_after,
+            created_before=created_before,
+            metadata=metadata,
+        )
+        call = Call("GET", path_of("turns"), query=query, repeatable=True)
         async for members in listed(self._connection, call, limit=limit):
             yield AsyncTurn(members, self._connection)
 
@@ -214,44 +259,3 @@ class AsyncApprovals:
         body = given(more, decision=word, input_hash=input_hash, note=note)
         call = Call("POST", path_of("approvals", approval_id, "decision"), body, repeatable=True)
         return Approval((await self._connection.ask(call)).members)
-
-
-class AsyncBudgets:
-    """Budgets over a project, a key, an agent or a session (contract 2.7 and 8)."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-
-    async def create(
-        self,
-        scope: Mapping[str, str],
-        limits: Mapping[str, Any],
-        *,
-        window: Literal["total", "day", "month"] | None = None,
-        timezone: str | None = None,
-        warn_at: Sequence[float] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Budget:
-        """Makes a budget. `scope` is `{"type": …, "id": …}`."""
-        body = given(extra, scope=scope, limits=limits, window=window, timezone=timezone, warn_at=warn_at)
-        return Budget((await self._connection.ask(Call("POST", path_of("budgets"), body))).members)
-
-    async def get(self, budget_id: str) -> Budget:
-        """The budget with what is used of it. Raises `NotFound`."""
-        call = Call("GET", path_of("budgets", budget_id), repeatable=True)
-        return Budget((await self._connection.ask(call)).members)
-
-    async def list(self, *, limit: int | None = None, order: Order = "desc") -> AsyncIterator[Budget]:
-        """Budgets, newest first unless `order` says otherwise."""
-        call = Call("GET", path_of("budgets"), query={"order": order}, repeatable=True)
-        async for members in listed(self._connection, call, limit=limit):
-            yield Budget(members)
-
-    async def change(self, budget_id: str, changes: Mapping[str, Any]) -> Budget:
-        """Changes members of a budget; what is left out stays. Raising a limit lets turns go on."""
-        call = Call("PATCH", path_of("budgets", budget_id), changes, repeatable=True)
-        return Budget((await self._connection.ask(call)).members)
-
-    async def delete(self, budget_id: str) -> None:
-        """Ends a budget."""
-        await self._connection.ask(Call("DELETE", path_of("budgets", budget_id), repeatable=True))

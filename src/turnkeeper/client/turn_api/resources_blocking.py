@@ -1,17 +1,18 @@
-"""What a server has besides sessions and turns one holds: agents, approvals, webhooks, budgets (contract 2).
+"""What a server has besides sessions and turns one holds: agents, events, approvals (contract 2).
 
 Made from `turnkeeper.client.turn_api.resources` by `tests/unit/client/turn_api_half.py`; change it there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from turnkeeper.client.turn_api.bodies import given, new_idempotency_key, path_of
+from turnkeeper.client.turn_api.bodies import given, narrowed, new_idempotency_key, path_of
 from turnkeeper.client.turn_api.connection_blocking import Connection
 from turnkeeper.client.turn_api.handles_blocking import Session, Turn, posted_turn
 from turnkeeper.client.turn_api.pages_blocking import listed
 from turnkeeper.client.turn_api.retries import Call
-from turnkeeper.client.turn_api.views import Agent, Approval, Budget, Event
+from turnkeeper.client.turn_api.views import Agent, Approval, Event
 
 Order: TypeAlias = Literal["asc", "desc"]
 
@@ -52,6 +53,11 @@ class Agents:
         call = Call("GET", path_of("agents", agent_id), repeatable=True)
         return Agent((self._connection.ask(call)).members)
 
+    def version(self, agent_id: str, version: int) -> Agent:
+        """One version of the agent. Raises `NotFound`."""
+        call = Call("GET", path_of("agents", agent_id, "versions", str(version)), repeatable=True)
+        return Agent((self._connection.ask(call)).members)
+
     def change(self, agent: Agent, changes: Mapping[str, Any]) -> Agent:
         """A new version; what is left out stays. Raises `Conflict` (`version_conflict`) if it was changed meanwhile."""
         body = {**changes, "expected_version": agent.version}
@@ -62,9 +68,9 @@ class Agents:
         call = Call("POST", path_of("agents", agent_id, "archive"), repeatable=True)
         return Agent((self._connection.ask(call)).members)
 
-    def versions(self, agent_id: str) -> Sequence[Agent]:
-        """Every version of the agent, newest first."""
-        call = Call("GET", path_of("agents", agent_id, "versions"), repeatable=True)
+    def versions(self, agent_id: str, *, order: Order = "desc") -> Sequence[Agent]:
+        """Every version of the agent, newest first unless `order` says otherwise."""
+        call = Call("GET", path_of("agents", agent_id, "versions"), query={"order": order}, repeatable=True)
         return [Agent(members) for members in listed(self._connection, call)]
 
     def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Agent]:
@@ -101,10 +107,28 @@ class Sessions:
         return Session(answer.members, self._connection)
 
     def list(
-        self, *, agent_id: str | None = None, limit: int | None = None, order: Order = "desc"
+        self,
+        *,
+        agent_id: str | None = None,
+        status: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        order: Order = "desc",
     ) -> Iterator[Session]:
-        """Sessions, newest first unless `order` says otherwise."""
-        query = given(agent_id=agent_id, order=order)
+        """Sessions that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
+        query = narrowed(
+            order=order,
+            agent_id=agent_id,
+            status=status,
+            created_after=created_after,
+            created_before=created_before,
+            metadata=metadata,
+        )
         for members in listed(
             self._connection, Call("GET", path_of("sessions"), query=query, repeatable=True), limit=limit
         ):
@@ -141,9 +165,30 @@ class Turns:
         call = Call("POST", path_of("turns"), body, idempotency_key=key, repeatable=True)
         return posted_turn(self._connection.ask(call), self._connection)
 
-    def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Turn]:
-        """Turns of all sessions, newest first unless `order` says otherwise."""
-        call = Call("GET", path_of("turns"), query={"order": order}, repeatable=True)
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        stop_reason: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        order: Order = "desc",
+    ) -> Iterator[Turn]:
+        """Turns of all sessions that fit every filter given, newest first unless `order` says otherwise.
+
+        `metadata` are top-level members and their texts.
+        """
+        query = narrowed(
+            order=order,
+            status=status,
+            stop_reason=stop_reason,
+            created_after=created_after,
+            created_before=created_before,
+            metadata=metadata,
+        )
+        call = Call("GET", path_of("turns"), query=query, repeatable=True)
         for members in listed(self._connection, call, limit=limit):
             yield Turn(members, self._connection)
 
@@ -215,44 +260,3 @@ class Approvals:
         body = given(more, decision=word, input_hash=input_hash, note=note)
         call = Call("POST", path_of("approvals", approval_id, "decision"), body, repeatable=True)
         return Approval((self._connection.ask(call)).members)
-
-
-class Budgets:
-    """Budgets over a project, a key, an agent or a session (contract 2.7 and 8)."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def create(
-        self,
-        scope: Mapping[str, str],
-        limits: Mapping[str, Any],
-        *,
-        window: Literal["total", "day", "month"] | None = None,
-        timezone: str | None = None,
-        warn_at: Sequence[float] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Budget:
-        """Makes a budget. `scope` is `{"type": …, "id": …}`."""
-        body = given(extra, scope=scope, limits=limits, window=window, timezone=timezone, warn_at=warn_at)
-        return Budget((self._connection.ask(Call("POST", path_of("budgets"), body))).members)
-
-    def get(self, budget_id: str) -> Budget:
-        """The budget with what is used of it. Raises `NotFound`."""
-        call = Call("GET", path_of("budgets", budget_id), repeatable=True)
-        return Budget((self._connection.ask(call)).members)
-
-    def list(self, *, limit: int | None = None, order: Order = "desc") -> Iterator[Budget]:
-        """Budgets, newest first unless `order` says otherwise."""
-        call = Call("GET", path_of("budgets"), query={"order": order}, repeatable=True)
-        for members in listed(self._connection, call, limit=limit):
-            yield Budget(members)
-
-    def change(self, budget_id: str, changes: Mapping[str, Any]) -> Budget:
-        """Changes members of a budget; what is left out stays. Raising a limit lets turns go on."""
-        call = Call("PATCH", path_of("budgets", budget_id), changes, repeatable=True)
-        return Budget((self._connection.ask(call)).members)
-
-    def delete(self, budget_id: str) -> None:
-        """Ends a budget."""
-        self._connection.ask(Call("DELETE", path_of("budgets", budget_id), repeatable=True))

@@ -5,17 +5,18 @@ from typing import Self
 
 import httpx
 
+from turnkeeper.client.turn_api.admin import AsyncAdmin
 from turnkeeper.client.turn_api.connection import AsyncConnection
 from turnkeeper.client.turn_api.keys import AsyncApiKeys
 from turnkeeper.client.turn_api.resources import (
     AsyncAgents,
     AsyncApprovals,
-    AsyncBudgets,
     AsyncEvents,
     AsyncSessions,
     AsyncTurns,
 )
 from turnkeeper.client.turn_api.retries import Retries
+from turnkeeper.client.turn_api.spending import AsyncBudgets, AsyncPrices, AsyncUsage
 from turnkeeper.client.turn_api.webhooks import AsyncWebhooks
 
 
@@ -39,6 +40,9 @@ class AsyncTurnkeeper:
         self.approvals = AsyncApprovals(self._connection)
         self.webhooks = AsyncWebhooks(self._connection)
         self.budgets = AsyncBudgets(self._connection)
+        self.model_prices = AsyncPrices(self._connection)
+        self.usage = AsyncUsage(self._connection)
+        self.admin = AsyncAdmin(self._connection)
         self.api_keys = AsyncApiKeys(self._connection)
 
     async def aclose(self) -> None:

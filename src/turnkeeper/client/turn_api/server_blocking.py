@@ -8,17 +8,18 @@ from typing import Self
 
 import httpx
 
+from turnkeeper.client.turn_api.admin_blocking import Admin
 from turnkeeper.client.turn_api.connection_blocking import Connection
 from turnkeeper.client.turn_api.keys_blocking import ApiKeys
 from turnkeeper.client.turn_api.resources_blocking import (
     Agents,
     Approvals,
-    Budgets,
     Events,
     Sessions,
     Turns,
 )
 from turnkeeper.client.turn_api.retries import Retries
+from turnkeeper.client.turn_api.spending_blocking import Budgets, Prices, Usage
 from turnkeeper.client.turn_api.webhooks_blocking import Webhooks
 
 
@@ -42,6 +43,9 @@ class Turnkeeper:
         self.approvals = Approvals(self._connection)
         self.webhooks = Webhooks(self._connection)
         self.budgets = Budgets(self._connection)
+        self.model_prices = Prices(self._connection)
+        self.usage = Usage(self._connection)
+        self.admin = Admin(self._connection)
         self.api_keys = ApiKeys(self._connection)
 
     def close(self) -> None:

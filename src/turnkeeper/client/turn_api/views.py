@@ -1,4 +1,4 @@
-"""Agents, sessions, turns, approvals, webhooks, budgets as an app sees them (contract 2 to 4).
+"""Agents, sessions, turns, approvals, webhooks as an app sees them (contract 2 to 4).
 
 Pure. One class per object of the contract; the members are documented there. Whatever else came is in `members`.
 """
@@ -21,6 +21,7 @@ from turnkeeper.client.turn_api.documents import (
     Texts,
     Whole,
 )
+from turnkeeper.client.turn_api.spending_views import Usage
 
 TERMINAL_STATUSES: Final = frozenset({"completed", "failed", "canceled"})
 TEXT_TYPES: Final = frozenset({"message.delta", "message.snapshot", "message.completed", "reasoning.delta"})
@@ -64,34 +65,6 @@ class SessionView(Document):
     last_active_at = Moment()
     closed_at = OptionalMoment()
     expires_at = OptionalMoment()
-
-
-class Cost(Document):
-    """An amount of money; `amount` is a decimal text."""
-
-    __slots__ = ()
-
-    amount = Text()
-    currency = Text()
-
-
-class Usage(Document):
-    """What a turn used, subagents and repairs included (contract 4). `cost` is None where a price is not known."""
-
-    __slots__ = ()
-
-    input_tokens = Whole()
-    cached_input_tokens = Whole()
-    cache_write_tokens = Whole()
-    output_tokens = Whole()
-    reasoning_tokens = Whole()
-    total_tokens = Whole()
-    model_calls = Whole()
-    tool_calls = Whole()
-    sandbox_ms = Whole()
-    cost = Part(Cost)
-    by_model = Anything()
-    estimated = Switch()
 
 
 class Pause(Document):
@@ -392,18 +365,27 @@ class ApiKey(Document):
     overlap_until = OptionalMoment()
 
 
-class Budget(Document):
-    """A budget over a project, a key, an agent or a session (contract 2.7 and 8)."""
+class QueueState(Document):
+    """The turns that are not over, in all projects (contract 2.12)."""
 
     __slots__ = ()
 
-    id = Text()
-    scope = Members()
-    window = Text()
-    timezone = OptionalText()
-    limits = Members()
-    used = OptionalMembers()
-    reserved = OptionalMembers()
-    warn_at = Anything()
-    status = Text()
-    resets_at = OptionalMoment()
+    depth = Whole()
+    oldest_queued_ms = Whole()
+    starting = Whole()
+    running = Whole()
+    paused = Whole()
+    runners = Members()
+
+
+class Drain(Document):
+    """Whether turns are accepted; `drained` says that none is held by a worker any more (contract 2.12)."""
+
+    __slots__ = ()
+
+    draining = Switch()
+    drained = Switch()
+    since = OptionalMoment()
+    reason = OptionalText()
+    asked_by = OptionalMembers()
+    turns = Members()

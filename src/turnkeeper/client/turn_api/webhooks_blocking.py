@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from turnkeeper.client.turn_api.bodies import given, path_of, time_text
+from turnkeeper.client.turn_api.bodies import given, narrowed, path_of, time_text
 from turnkeeper.client.turn_api.connection_blocking import Connection
 from turnkeeper.client.turn_api.pages_blocking import listed
 from turnkeeper.client.turn_api.retries import Call
@@ -74,10 +74,16 @@ class Webhooks:
         return WebhookDelivery(answer.members)
 
     def deliveries(
-        self, endpoint_id: str, *, status: str | None = None, limit: int | None = None
+        self,
+        endpoint_id: str,
+        *,
+        status: str | None = None,
+        limit: int | None = None,
+        order: Literal["asc", "desc"] = "desc",
     ) -> Iterator[WebhookDelivery]:
-        """What was sent to an endpoint, newest first."""
-        call = Call("GET", _path(endpoint_id, "deliveries"), query=given(status=status), repeatable=True)
+        """What was sent to an endpoint, newest first unless `order` says otherwise."""
+        query = narrowed(order=order, status=status)
+        call = Call("GET", _path(endpoint_id, "deliveries"), query=query, repeatable=True)
         for members in listed(self._connection, call, limit=limit):
             yield WebhookDelivery(members)
 

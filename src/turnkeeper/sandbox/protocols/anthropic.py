@@ -59,7 +59,8 @@ _REFUSED: Final = {
     "mcp_servers": "the provider would call them, past the Guardian",
 }
 _LOCAL_TOOL_PREFIXES: Final = ("bash_", "text_editor_", "computer_", "memory_")
-_INPUT: Final = ("messages", "system", "tools", "output_format", "output_config")
+_CONVERSATION: Final = ("messages", "system")
+_BESIDE: Final = ("tools", "output_format", "output_config")
 _CAPS: Final = ("max_tokens", *OUTPUT_CAP_MEMBERS)
 _AGENTS_OWN: Final = frozenset({"temperature", "top_p"})
 _INLINE_SOURCES: Final = frozenset({"base64", "text", "content"})
@@ -116,7 +117,7 @@ class Anthropic:
         return ModelRequest(
             members=members,
             max_output_tokens=wanted_output((document, model.params), _CAPS, DEFAULT_MAX_OUTPUT_TOKENS),
-            input_tokens=estimate_tokens({key: members[key] for key in _INPUT if key in members}),
+            input_tokens=estimate_tokens(members, conversation=_CONVERSATION, beside=_BESIDE),
             asked_model=name,
             stream=stream,
             dropped=dropped,
@@ -228,7 +229,7 @@ def count_tokens(body: bytes, model: ModelSpec) -> int:
     document = parse_object(body)
     chosen_model(document, model)
     objects(document, "messages")
-    return estimate_tokens({key: document[key] for key in _INPUT if key in document})
+    return estimate_tokens(document, conversation=_CONVERSATION, beside=_BESIDE)
 
 
 def _as_reported(usage: CallUsage) -> dict[str, object]:

@@ -47,7 +47,8 @@ _REFUSED: Final = {
     "audio": "only text comes back",
 }
 _LOCAL_TOOLS: Final = frozenset({"function", "custom"})
-_INPUT: Final = ("messages", "tools", "response_format")
+_CONVERSATION: Final = ("messages",)
+_BESIDE: Final = ("tools", "response_format")
 _ANSWER_MEMBERS: Final = ("id", "object", "created", "usage")
 _DONE: Final = b"[DONE]"
 
@@ -78,7 +79,7 @@ class ChatCompletions:
         return ModelRequest(
             members=members,
             max_output_tokens=wanted_output((document, model.params), OUTPUT_CAP_MEMBERS, DEFAULT_MAX_OUTPUT_TOKENS),
-            input_tokens=estimate_tokens({key: members[key] for key in _INPUT if key in members}),
+            input_tokens=estimate_tokens(members, conversation=_CONVERSATION, beside=_BESIDE),
             asked_model=name,
             stream=stream,
             wants_usage=mapping(document.get("stream_options")).get("include_usage") is True,

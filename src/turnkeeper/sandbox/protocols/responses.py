@@ -61,7 +61,8 @@ _REFUSED: Final = {
 }
 _INCLUDED: Final = frozenset({"reasoning.encrypted_content", "message.output_text.logprobs"})
 _LOCAL_TOOLS: Final = frozenset({"function", "custom", "namespace", "local_shell", "apply_patch"})
-_INPUT: Final = ("input", "instructions", "tools", "text")
+_CONVERSATION: Final = ("input",)
+_BESIDE: Final = ("instructions", "tools", "text")
 _CAPS: Final = ("max_output_tokens", *OUTPUT_CAP_MEMBERS)
 _AGENTS_OWN: Final = frozenset({"temperature", "top_p"})
 _ANSWER_MEMBERS: Final = frozenset(
@@ -119,7 +120,7 @@ class Responses:
         return ModelRequest(
             members=members,
             max_output_tokens=wanted_output((document, model.params), _CAPS, DEFAULT_MAX_OUTPUT_TOKENS),
-            input_tokens=estimate_tokens({key: members[key] for key in _INPUT if key in members}),
+            input_tokens=estimate_tokens(members, conversation=_CONVERSATION, beside=_BESIDE),
             asked_model=name,
             stream=stream,
             dropped=dropped,

@@ -298,10 +298,11 @@ def is_inline(url: object) -> bool:
     return isinstance(url, str) and url.startswith("data:")
 
 
-def estimate_tokens(value: object) -> int:
-    """An estimate of a request's prompt tokens: its UTF-8 bytes as JSON, images counted by the piece."""
-    images = [len(text) for text in _images(value)]
-    return tokens_in_bytes(size_bytes_of(value) - sum(images)) + IMAGE_TOKENS * len(images)
+def estimate_tokens(members: Mapping[str, object], *, conversation: tuple[str, ...], beside: tuple[str, ...]) -> int:
+    """An estimate of a request's prompt tokens: its UTF-8 bytes as JSON, images of the conversation by the piece."""
+    counted = {name: members[name] for name in (*conversation, *beside) if name in members}
+    images = [len(text) for name in conversation for text in _images(members.get(name))]
+    return tokens_in_bytes(size_bytes_of(counted) - sum(images)) + IMAGE_TOKENS * len(images)
 
 
 def text_bytes(value: object) -> int:
@@ -357,7 +358,9 @@ def _blocks(value: object) -> Iterator[Mapping[str, object]]:
 
 def _images(value: object) -> Iterator[str]:
     for block in _blocks(value):
-        for child in block.values():
+        # Only where a provider looks for an image: the same words as text would be read, and paid for, as text.
+        for name in ("url", "image_url"):
+            child = block.get(name)
             if isinstance(child, str) and child.startswith("data:image/"):
                 yield child
         if str(block.get("media_type")).startswith("image/") and isinstance(block.get("data"), str):

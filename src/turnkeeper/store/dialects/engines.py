@@ -13,6 +13,7 @@ class Engines:
 
     `is_transient` says whether a transaction that failed so may simply be run again. `lock_schema` makes sure that one
     process at a time changes the tables; it is called in the transaction that does. `migrator` is for that alone.
+    `lock_name` takes a name until the end of the transaction, waiting at most so many milliseconds; whether it could.
     """
 
     writer: Engine
@@ -22,6 +23,7 @@ class Engines:
     reader_threads: int
     is_transient: Callable[[DBAPIError], bool]
     lock_schema: Callable[[Connection], None]
+    lock_name: Callable[[Connection, str, int], bool]
     migrates_at_open: bool
 
     def dispose(self) -> None:

@@ -16,9 +16,11 @@ from typing import Final
 import orjson
 import psycopg
 import structlog
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from sqlalchemy.engine import URL
 
+from turnkeeper.store.dialects.postgres import NOTICE_LOST_CLIENTS, NOTICE_LOST_SERVER, server_options
 from turnkeeper.store.dialects.postgres_texts import PostgresTexts
 from turnkeeper.turns.takeover import OwnerTaken
 from turnkeeper.turns.timing import stop_task
@@ -28,10 +30,6 @@ CHANNEL: Final = "turnkeeper_news"
 RECONNECT_MS: Final = 100
 MAX_RECONNECT_MS: Final = 5_000
 CONNECT_TIMEOUT_S: Final = 10
-KEEPALIVE_IDLE_S: Final = 5
-KEEPALIVE_INTERVAL_S: Final = 2
-KEEPALIVE_TRIES: Final = 3
-"""After these a connection to a server that has vanished counts as cut."""
 
 _LOCKS: Final = 0x7475726F
 """The advisory locks of workers; any constant that nobody else uses."""
@@ -201,13 +199,11 @@ class PostgresNews:
 
     async def _connected(self) -> Connection:
         return await psycopg.AsyncConnection.connect(
-            self._address,
+            # A name whose holder has vanished must be free before long.
+            make_conninfo(self._address, options=server_options(NOTICE_LOST_CLIENTS), **NOTICE_LOST_SERVER),
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="turnkeeper news",
-            keepalives_idle=KEEPALIVE_IDLE_S,
-            keepalives_interval=KEEPALIVE_INTERVAL_S,
-            keepalives_count=KEEPALIVE_TRIES,
         )
 
 

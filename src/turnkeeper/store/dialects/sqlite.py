@@ -36,6 +36,7 @@ def open_sqlite(url: URL, *, read_only: bool = False) -> Engines:
         reader_threads=READER_THREADS,
         is_transient=_is_transient,
         lock_schema=_locked_already,
+        lock_name=_named_already,
         migrates_at_open=True,
     )
 
@@ -58,6 +59,7 @@ def _read_only(url: URL) -> Engines:
         reader_threads=READER_THREADS,
         is_transient=_is_transient,
         lock_schema=_locked_already,
+        lock_name=_named_already,
         migrates_at_open=False,
     )
 
@@ -107,3 +109,8 @@ def _is_transient(error: DBAPIError) -> bool:
 
 def _locked_already(connection: Connection) -> None:
     """`BEGIN IMMEDIATE` is the lock."""
+
+
+def _named_already(connection: Connection, name: str, wait_ms: int) -> bool:
+    """`BEGIN IMMEDIATE` is the lock of every name."""
+    return True
