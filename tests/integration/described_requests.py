@@ -23,6 +23,21 @@ ANSWER_S: Final = 20
 MAX_WAIT_MS: Final = 5
 """`wait_ms` is taken up to here: what else it may be is the same wait, longer."""
 
+DESCRIBED_HEADERS: Final = frozenset(
+    {
+        "events-after",
+        "idempotent-replayed",
+        "location",
+        "ratelimit-limit",
+        "ratelimit-remaining",
+        "ratelimit-reset",
+        "request-id",
+        "retry-after",
+        "www-authenticate",
+    }
+)
+"""What an answer may have only where its description says so."""
+
 _METHODS = ("get", "post", "put", "patch", "delete")
 _ODD_TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=30)
 _ODD_SEGMENTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=30)
@@ -167,9 +182,7 @@ def check_answer(document: Json, operation: Operation, answer: Answer) -> None:
     assert answer.status < 500, (answer.status, answer.body)
     described: Json | None = operation.described["responses"].get(str(answer.status))
     assert described is not None, f"no word of {answer.status}: {answer.body[:300]!r}"
-    for name, header in described.get("headers", {}).items():
-        if header.get("required"):
-            _validator(document, header["schema"]).check(answer.headers[name.lower()])
+    _check_headers(document, described.get("headers", {}), answer)
     content: Json = described.get("content", {})
     if not content:
         assert answer.body == b""
@@ -177,6 +190,18 @@ def check_answer(document: Json, operation: Operation, answer: Answer) -> None:
     assert answer.media_type in content, f"{answer.media_type} is not described"
     if answer.media_type.endswith("json"):
         _validator(document, content[answer.media_type]["schema"]).check(json.loads(answer.body))
+
+
+def _check_headers(document: Json, described: Json, answer: Answer) -> None:
+    for name, header in described.items():
+        said = answer.headers.get(name.lower())
+        assert said is not None or not header.get("required"), f"{name} is missing from {answer.status}"
+        if said is not None:
+            schema = header["schema"]
+            _validator(document, schema).check(int(said) if schema.get("type") == "integer" else said)
+    known = {name.lower() for name in described}
+    unknown = {name for name in answer.headers if name in DESCRIBED_HEADERS} - known
+    assert not unknown, f"no word of {unknown} in {answer.status}"
 
 
 def is_described(document: Json, operation: Operation, body: bytes) -> bool:

@@ -1,6 +1,8 @@
 """Sessions that are changed, deleted and erased, as apps see it."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -117,5 +119,23 @@ def test_a_stream_of_a_deleted_session_says_why_it_ends(tmp_path: Path) -> None:
         await api.client.delete(f"/v1/sessions/{session_id}")
         async with asyncio.timeout(DEADLINE_S):
             assert '"reason":"session_deleted"' in (await reading).text
+
+    serve(tmp_path, work)
+
+
+def test_a_cursor_before_what_is_kept_is_told_where_events_begin(tmp_path: Path) -> None:
+    async def work(api: Api) -> None:
+        session_id = await api.session()
+        for _ in range(4):
+            await api.turn(session_id)
+        with closing(sqlite3.connect(tmp_path / "turnkeeper.db")) as other, other:
+            other.execute("DELETE FROM events WHERE sequence < 4")
+        path = f"/v1/sessions/{session_id}/events"
+        for asked in (f"{path}?after=1", f"{path}/stream?after=2"):
+            problem = await api.refused("GET", asked)
+            assert (problem["status"], problem["code"], problem["oldest_sequence"]) == (410, "cursor_expired", 4)
+        for asked in (f"{path}?after=0", f"{path}?after=3"):
+            assert (await api.seen(asked))["data"][0]["sequence"] == 4
+        assert (await api.seen(f"/v1/sessions/{session_id}"))["oldest_sequence"] == 4
 
     serve(tmp_path, work)

@@ -74,6 +74,29 @@ def test_the_model_writes_a_result_of_the_asked_form(tmp_path: Path) -> None:
     assert min(usage.input_tokens, usage.output_tokens) > 0
 
 
+def test_the_model_streams_with_a_count_of_its_own(tmp_path: Path) -> None:
+    async def main() -> tuple[str, MemoryMeter]:
+        local, gateway, meter = LocalModel(), ModelGateway(), MemoryMeter()
+        try:
+            handle = await gateway.open(tmp_path, ModelSpec(await local.start(), MODEL_NAME, PARAMS), meter)
+            asked = BODY | {"model": MODEL_NAME, "stream": True}
+            async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(handle.path))) as client:
+                answer = await client.post("http://gateway/v1/chat/completions", json=asked, timeout=DEADLINE_S)
+            await handle.close()
+        finally:
+            await gateway.close()
+            await local.stop()
+        return answer.text, meter
+
+    text, meter = asyncio.run(main())
+
+    settled = meter.settlements[0]
+    assert text.count("data: {") > 1
+    assert text.endswith("data: [DONE]\n\n")
+    assert min(settled.usage.input_tokens, settled.usage.output_tokens) > 0
+    assert (settled.usage.estimated, settled.outcome.first_token_ms is None) == (False, False)
+
+
 def test_the_server_takes_only_its_own_key_and_leaves_no_path_in_answers(tmp_path: Path) -> None:
     async def main() -> None:
         local, gateway = LocalModel(), ModelGateway()

@@ -65,11 +65,15 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether requests can be served, by parts that answer yes or no, with counters. Holds nothing secret."""
+    """Whether requests can be served, by parts that answer yes or no, with counters. Holds nothing secret.
+
+    `drained` is an operator's word: requests are served, and no turn is accepted.
+    """
 
     ready: bool
     checks: Mapping[str, bool] = field(default_factory=dict[str, bool])
     counters: Mapping[str, int] = field(default_factory=dict[str, int])
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

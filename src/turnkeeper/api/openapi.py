@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from turnkeeper.api.filters import SESSION_VIEWS
 from turnkeeper.api.openapi_budgets import BUDGET_COMPONENTS
+from turnkeeper.api.openapi_headers import describe_headers
 from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
 from turnkeeper.api.openapi_streams import STREAM_COMPONENTS
@@ -44,11 +45,6 @@ def _value(name: str, schema: Document, description: str, *, place: str = "query
 
 
 _ID_PATTERN = "^{}_[0-9A-HJKMNP-TV-Z]{{26}}$"
-_REQUEST_ID: Final[Document] = {
-    "required": True,
-    "schema": {"type": "string", "pattern": _ID_PATTERN.format("req")},
-    "description": "Name it when you ask an operator about the request.",
-}
 _VALUES: Final[Mapping[str, Document]] = {
     "limit": _value("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "Length of the page."),
     "after": _value("after", {"type": "string", "maxLength": 512}, "The `next_cursor` of the page before."),
@@ -152,7 +148,7 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION
         _secure(document)
-        _name_requests(document)
+        describe_headers(document)
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -165,14 +161,6 @@ def _secure(document: Document) -> None:
                 operation["responses"]["422"] = _problem(422)
             if path.startswith("/v1/"):
                 operation["security"] = [{"key": []}]
-
-
-def _name_requests(document: Document) -> None:
-    """Every answer has its request's id, whoever gives it."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for response in operation["responses"].values():
-                response.setdefault("headers", {})["Request-Id"] = _REQUEST_ID
 
 
 def _content(name: str | None) -> Document:

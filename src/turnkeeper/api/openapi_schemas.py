@@ -340,6 +340,8 @@ _ANSWERS: Final[Schema] = {
             "ready": {"type": "boolean"},
             "checks": {"type": "object", "additionalProperties": {"type": "boolean"}},
             "counters": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "draining": {"type": "boolean", "description": "An operator has turns refused, in every process."},
+            "stopping": {"type": "boolean", "description": "This process ends."},
         }
     ),
 }

@@ -16,7 +16,7 @@ from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.intake import TurnBody
 from turnkeeper.api.keyed import fingerprint_of, idempotency_key
 from turnkeeper.api.pages import Query
-from turnkeeper.api.reads import oldest_sequence, read_turn
+from turnkeeper.api.reads import read_turn
 from turnkeeper.api.stream_texts import text_scope
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
 from turnkeeper.turns.access import check_scope
@@ -95,7 +95,7 @@ async def _plan(deps: ApiDeps, accepted: Accepted) -> StreamPlan:
         session_id=session.id,
         after=accepted.events_after,
         head_sequence=session.last_sequence,
-        oldest_sequence=oldest_sequence(session),
+        oldest_sequence=session.oldest_sequence,
         turn_id=accepted.turn.id,
         types=frozenset(),
         to_turn_end=True,

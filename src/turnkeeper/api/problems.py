@@ -66,6 +66,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "idempotency_turn_deleted": ProblemKind(
         410, "The turn of this Idempotency-Key was deleted", "Use a new key to run it again."
     ),
+    "cursor_expired": ProblemKind(
+        410,
+        "Events behind the cursor are no longer kept",
+        "Read the snapshot and go on from its as_of, or use after=0.",
+    ),
     "idempotency_resource_deleted": ProblemKind(
         410, "What this Idempotency-Key stands for was deleted", "Use a new key to make it again."
     ),

@@ -162,7 +162,7 @@ def render_session(session: Session, usage: Usage | None = None) -> bytes:
             "active_turn_id": session.active_turn_id,
             "queue_depth": session.queue_depth,
             "last_sequence": session.last_sequence,
-            "oldest_sequence": oldest_sequence(session),
+            "oldest_sequence": session.oldest_sequence,
             "workspace": {"mode": "ephemeral" if session.ephemeral else "persistent"},
             "budget_id": session.budget_id,
             "budget": budget_document(session.budget),
@@ -183,11 +183,6 @@ def session_status(session: Session) -> str:
     if session.status != "open":
         return session.status
     return doing_of(session).activity
-
-
-def oldest_sequence(session: Session) -> int:
-    """The first event still kept. All are, until retention is built; 0 before the first."""
-    return min(1, session.last_sequence)
 
 
 def render_submission(submission: Submission) -> bytes:

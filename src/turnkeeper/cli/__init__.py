@@ -31,6 +31,7 @@ COMMANDS: Final = (
     "budgets",
     "prices",
     "usage",
+    "admin",
     "export",
     "verify",
     "validate",

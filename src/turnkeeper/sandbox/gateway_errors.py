@@ -23,7 +23,7 @@ _REFUSED: Final = {
     "method_not_allowed": 405,
     "misdirected_request": 421,
 }
-_BUSY: Final = frozenset({"too_many_calls", "rate_limited", "provider_busy"})
+_BUSY: Final = frozenset({"rate_limited", "provider_busy"})
 _FINAL_FAILURES: Final = {
     "context_length_exceeded": 400,
     "provider_rejected": 400,

@@ -26,7 +26,7 @@ from turnkeeper.store.ledger import calls_of
 from turnkeeper.store.metadata_terms import with_metadata
 from turnkeeper.store.pages import load_page
 from turnkeeper.store.rows import to_session, to_turn
-from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED, sessions, turns
+from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED, events, sessions, turns
 from turnkeeper.store.tx import Tx
 from turnkeeper.turns.metadata import Described
 from turnkeeper.turns.model import Session, Turn, TurnStatus
@@ -48,6 +48,7 @@ def _sessions() -> Select[Any]:
     active = select(turns.c.id).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
     depth = select(func.count()).where(turns.c.session_id == sessions.c.id, IS_QUEUED).scalar_subquery()
     held = select(turns.c.status).where(turns.c.front_of == sessions.c.id, IS_ACTIVE).scalar_subquery()
+    oldest = select(func.min(events.c.sequence)).where(events.c.session_id == sessions.c.id).scalar_subquery()
     limits = select(budgets.c.limits_json).where(budgets.c.id == sessions.c.budget_id).scalar_subquery()
     return select(
         sessions,
@@ -55,6 +56,7 @@ def _sessions() -> Select[Any]:
         held.label("active_status"),
         depth.label("queue_depth"),
         limits.label("budget_json"),
+        func.coalesce(oldest, sessions.c.last_sequence).label("oldest_sequence"),
     )
 
 

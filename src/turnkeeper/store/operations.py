@@ -6,6 +6,7 @@ from sqlalchemy import Connection, func, select
 
 from turnkeeper.clock import Clock
 from turnkeeper.store import draining, operating, turns
+from turnkeeper.store.admin import HEAD_REVISION, revision_of
 from turnkeeper.store.tables import IS_ACTIVE, IS_PENDING, IS_QUEUED, steps
 from turnkeeper.store.tables import turns as turn_rows
 from turnkeeper.store.webhook_store import Reads, Writes
@@ -40,6 +41,10 @@ class SqlOperatorStore(OperatorStore):
         return await self._write(
             lambda tx: turns.cancel_turn(tx, turn_id, mode=mode, by=by, reason=StopReason.OPERATOR)
         )
+
+    async def schema_is_current(self) -> bool:
+        """Whether the tables are still this program's: another version may have migrated them meanwhile."""
+        return await self._read(lambda conn: revision_of(conn) == HEAD_REVISION)
 
     async def drain(self) -> Drain | None:
         return await self._read(draining.drain_of)

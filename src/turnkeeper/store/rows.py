@@ -75,6 +75,7 @@ def to_session(row: RowMapping) -> Session:
         retention_days=row["retention_days"],
         budget_id=row["budget_id"],
         ephemeral=row["ephemeral"],
+        oldest_sequence=row["oldest_sequence"],
     )
 
 

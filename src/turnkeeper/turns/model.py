@@ -159,6 +159,7 @@ class Session:
     retention_days: int | None = None
     budget_id: str | None = None
     ephemeral: bool = False
+    oldest_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from pydantic import SecretStr
 from turnkeeper.config import ConfigInvalid, load_configuration
 from turnkeeper.sandbox.boxes import LOOP_LIMITS, TOOL_LIMITS, BoxLimits
 from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage
-from turnkeeper.settings import BoxLimitSettings, ProviderSettings, Settings
+from turnkeeper.settings import BoxLimitSettings, GatewaySettings, ProviderSettings, Settings
 from turnkeeper.turns.model import CallGrant, CallRecord, ModelChoice
 from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.wiring.guardian import load_rules
-from turnkeeper.wiring.models import LedgerMeter, OutputModes, provider_sources
+from turnkeeper.wiring.models import LedgerMeter, ModelWires, OutputModes, gateway_limits, provider_sources
 
 REMOTE = ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1")
 LOCAL = ProviderSettings(kind="local")
@@ -98,6 +98,40 @@ def test_only_a_local_model_answers_in_the_schemas_own_form() -> None:
     modes = OutputModes({"far": REMOTE, "near": LOCAL})
     chosen = [modes(ModelChoice(provider, "m")) for provider in ("far", "near", "gone")]
     assert chosen == ["tool", "native", "tool"]
+
+
+def test_a_model_is_spoken_to_in_the_protocol_of_its_provider() -> None:
+    """The built-in agent; other agents bring their own client."""
+    newer = ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1", protocol="responses")
+    claude = ProviderSettings(kind="anthropic", base_url="http://127.0.0.1:9/v1")
+    wires = ModelWires({"far": REMOTE, "near": LOCAL, "newer": newer, "claude": claude})
+    spoken = [wires(ModelChoice(provider, "m")) for provider in ("far", "near", "newer", "claude", "gone")]
+    assert spoken == ["chat_completions", "chat_completions", "responses", "messages", "chat_completions"]
+
+
+def test_a_providers_kind_and_limits_arrive_where_it_is_called() -> None:
+    """A setting that stops half way limits nothing."""
+
+    async def main() -> None:
+        settings = ProviderSettings(
+            kind="anthropic", base_url="http://127.0.0.1:9/v1", max_calls_at_once=3, max_wait_ms=7, read_timeout_ms=9
+        )
+        async with AsyncExitStack() as stack:
+            provider = await provider_sources(stack, {"claude": settings}, {})["claude"]()
+        limits = provider.limits
+        assert (provider.kind, limits.max_calls_at_once, limits.max_calls_per_minute) == ("anthropic", 3, None)
+        assert (limits.max_wait_ms, limits.read_timeout_ms) == (7, 9)
+
+    asyncio.run(main())
+
+
+def test_the_settings_of_the_gateway_are_its_limits() -> None:
+    """Each in its place."""
+    limits = gateway_limits(
+        GatewaySettings(max_request_bytes=1, max_retries=0, max_stream_bytes=2, max_calls_at_once=5)
+    )
+    assert (limits.max_request_bytes, limits.max_calls_at_once) == (1, 5)
+    assert (limits.upstream.max_retries, limits.upstream.max_stream_bytes) == (0, 2)
 
 
 def test_a_rule_file_that_is_missing_huge_or_wrong_is_named_by_its_setting(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from turnkeeper.api.pages import (
     render_list,
 )
 from turnkeeper.api.problems import RequestRefused
-from turnkeeper.api.reads import oldest_sequence
 from turnkeeper.api.stream_access import STREAM_TOKEN, StreamReader
 from turnkeeper.api.stream_texts import text_scope
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
@@ -59,8 +58,8 @@ async def get_event(event_id: str, request: Request, deps: Deps, _caller: Caller
 async def list_session_events(session_id: str, request: Request, deps: Deps, _caller: Caller) -> Response:
     """Lists the events of a session in their order."""
     values = Query(request, _LISTED | {"turn_id"})
-    await deps.store.session(require_id(session_id, "ses", "session"))
-    return await _list(deps, values, session_id, _turn_filter(values))
+    session = await deps.store.session(require_id(session_id, "ses", "session"))
+    return await _list(deps, values, session, _turn_filter(values))
 
 
 @router.get("/turns/{turn_id}/events", responses=answers({200: "EventList"}), openapi_extra=query(*EVENT_QUERY))
@@ -68,7 +67,7 @@ async def list_turn_events(turn_id: str, request: Request, deps: Deps, _caller: 
     """Lists the events of a turn in their order."""
     values = Query(request, _LISTED)
     turn = await deps.store.turn(require_id(turn_id, "trn", "turn"))
-    return await _list(deps, values, turn.session_id, turn.id)
+    return await _list(deps, values, await deps.store.session(turn.session_id), turn.id)
 
 
 @router.get(
@@ -116,7 +115,7 @@ async def _plan(
         session_id=session.id,
         after=after,
         head_sequence=session.last_sequence,
-        oldest_sequence=oldest_sequence(session),
+        oldest_sequence=session.oldest_sequence,
         turn_id=turn_id,
         types=types,
         to_turn_end=to_turn_end,
@@ -147,23 +146,36 @@ def _start(request: Request, values: Query, session: Session) -> int:
         )
         ahead.detail["head_sequence"] = session.last_sequence
         raise ahead
+    _check_kept(name, after, session)
     return after
 
 
-async def _list(deps: ApiDeps, values: Query, session_id: str, turn_id: str | None) -> Response:
+def _check_kept(name: str, after: int, session: Session) -> None:
+    """Raises `RequestRefused` (`cursor_expired`) where events behind `after` are gone. 0 is the oldest that is kept."""
+    if 0 < after < session.oldest_sequence - 1:
+        expired = RequestRefused(
+            "cursor_expired", f"{name} is {after}, but the oldest kept event is {session.oldest_sequence}.", param=name
+        )
+        expired.detail["oldest_sequence"] = session.oldest_sequence
+        raise expired
+
+
+async def _list(deps: ApiDeps, values: Query, session: Session, turn_id: str | None) -> Response:
     limit = values.integer("limit", low=1, high=MAX_EVENTS_LIMIT) or DEFAULT_LIMIT
     if values.choice("order", ("asc", "desc"), "asc") == "desc":
         raise RequestRefused("not_supported_yet", "order=desc is not supported yet for events.", param="order")
     types = _types(values)
-    filters = {"list": "events", "session_id": session_id, "turn_id": turn_id, "types": ",".join(types)}
+    filters = {"list": "events", "session_id": session.id, "turn_id": turn_id, "types": ",".join(types)}
 
     async def fetch(part: PageRequest) -> Page[Event]:
         found = await deps.store.events(
-            session_id, after=int(part.after or 0), limit=part.limit + 1, types=types, turn_id=turn_id
+            session.id, after=int(part.after or 0), limit=part.limit + 1, types=types, turn_id=turn_id
         )
         return Page(found[: part.limit], has_more=len(found) > part.limit)
 
-    wanted = PageRequest(limit=limit, after=str(_after(values, filters, deps.cursor_secret)), order="asc")
+    after = _after(values, filters, deps.cursor_secret)
+    _check_kept("after", after, session)
+    wanted = PageRequest(limit=limit, after=str(after), order="asc")
     page = await read_page(wanted, fetch, _element)
     return render_list(page, cursor_maker(filters, deps.cursor_secret))
 

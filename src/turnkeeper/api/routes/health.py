@@ -26,10 +26,17 @@ async def health() -> Response:
 
 @router.get("/readyz", responses=answers({200: "Readiness", 503: "Readiness"}, protected=False))
 async def ready(deps: Deps) -> Response:
-    """Says whether turns can be accepted: by part yes or no, with counters."""
+    """Says whether requests can be served: by part yes or no, with counters, within seconds whatever hangs."""
     readiness = await deps.readiness()
-    serving = readiness.ready and not deps.streams.draining.is_set()
-    document = {"ready": serving, "checks": dict(readiness.checks), "counters": dict(readiness.counters)}
+    stopping = deps.streams.draining.is_set()
+    serving = readiness.ready and not stopping
+    document = {
+        "ready": serving,
+        "checks": dict(readiness.checks),
+        "counters": dict(readiness.counters),
+        "draining": readiness.drained,
+        "stopping": stopping,
+    }
     return json_response(orjson.dumps(document), 200 if serving else 503)
 
 
