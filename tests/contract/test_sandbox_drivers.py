@@ -21,8 +21,10 @@ from turnkeeper.sandbox.boxes import (
     MAX_OUTPUT_BYTES,
     BoxLimits,
     BoxLost,
+    HostPath,
     LoopBox,
     SandboxUnavailable,
+    ToolBoxOrder,
     ToolCall,
     ToolOutcome,
     WorkspaceRefused,
@@ -526,3 +528,39 @@ async def _receive_all(box: LoopBox) -> None:
 
 def _start(gateway_socket: str) -> Start:
     return Start("trn_1", 1, "", "", "m", gateway_socket)
+
+
+def test_one_box_may_have_variables_and_paths_of_its_own(driver_class: DriverClass, tmp_path: Path) -> None:
+    (tmp_path / "lent").mkdir()
+    (tmp_path / "lent" / "config").write_text("lent")
+    shown = tmp_path / "lent"
+    order = ToolBoxOrder(environment={"COLOR": "blue"}, read_only=(HostPath(shown, shown),))
+
+    async def work() -> str:
+        async with running(driver_class, settings(tmp_path)) as driver:
+            box = await driver.tool_box(workspace(tmp_path), order)
+            return (await box.call(ToolCall("shell", {"command": f"echo $COLOR; cat {shown}/config"}))).text
+
+    assert run(work()) == "blue\nlent"
+
+
+def test_a_box_over_its_quota_is_ended_for_that_reason(driver_class: DriverClass, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(driver_class, settings(tmp_path)) as driver:
+            box = await driver.tool_box(workspace(tmp_path), ToolBoxOrder(disk_bytes=1 << 20))
+            with pytest.raises(BoxLost):
+                await box.call(ToolCall("shell", {"command": "head -c 4000000 /dev/zero > big; sleep 60"}))
+            await box.kill()
+            assert box.end_reason == "quota"
+
+    run(work())
+
+
+def test_a_box_that_ends_by_itself_or_by_us_has_no_reason(driver_class: DriverClass, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(driver_class, settings(tmp_path)) as driver:
+            loop, tools = await driver.loop_box(), await driver.tool_box(workspace(tmp_path))
+            await asyncio.gather(loop.kill(), tools.kill())
+            assert (loop.end_reason, tools.end_reason) == (None, None)
+
+    run(work())

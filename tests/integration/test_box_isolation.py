@@ -7,6 +7,7 @@ The whole file is run again as an ordinary user when we are root, because the tw
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.sandbox
 Place = Literal["loop", "tool"]
 ORDINARY_UID = 2000
 REPOSITORY = Path(__file__).parents[2]
+ESCAPE_SUITE = "tests/escape/test_escape.py"
 
 # Runs a function and gives the name of the error it ended with, or "worked".
 TRY = """
@@ -415,7 +417,7 @@ def test_the_state_folder_may_not_lie_where_boxes_can_read(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_same_holds_for_an_ordinary_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = Path(sys.base_prefix).resolve()
     hidden = next((folder for folder in reversed(base.parents) if not folder.stat().st_mode & 0o001), None)
@@ -432,7 +434,7 @@ mkdir {scratch}/hold && mount --bind {base} {scratch}/hold && mount -t tmpfs -o 
 mkdir -p {base} && mount --move {scratch}/hold {base}
 """
     become = f"exec setpriv --reuid {ORDINARY_UID} --regid {ORDINARY_UID} --clear-groups --no-new-privs"
-    command = f"{sys.executable} -m pytest -q -p no:cacheprovider --basetemp {scratch}/tests {__file__}"
+    command = f"{sys.executable} -m pytest -q -p no:cacheprovider --basetemp {scratch}/tests {__file__} {ESCAPE_SUITE}"
     try:
         done = subprocess.run(
             ["/usr/bin/unshare", "-m", "sh", "-ec", f"{uncover if hidden else ''}\n{become} {command}"],
@@ -443,7 +445,8 @@ mkdir -p {base} && mount --move {scratch}/hold {base}
             check=False,
         )
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-        assert "1 skipped" in done.stdout
+        # This test itself, and what needs a control group of a user's own.
+        assert re.search(r"[1-9] skipped", done.stdout)
     finally:
         shutil.rmtree(scratch)
 

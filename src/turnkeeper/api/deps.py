@@ -22,6 +22,7 @@ from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
 from turnkeeper.turns.creations import Creations
+from turnkeeper.turns.model import USUAL_BOX_SIZE, BoxSize
 from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
@@ -61,6 +62,7 @@ class ApiSettings:
     poll_ms: int = 1_000
     webhooks_allow_http: bool = False
     webhook_networks: tuple[Network, ...] = ()
+    largest_box: BoxSize = USUAL_BOX_SIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue, member_slices
+from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody, element_slices
 from turnkeeper.api.budget_intake import parse_limits
@@ -35,7 +36,9 @@ DEFAULT_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
-_AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata"})
+_AGENT_NAMES = frozenset(
+    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox"}
+)
 _TURN_NAMES = frozenset(
     {
         "input",
@@ -77,6 +80,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     limits = _limits(fields.object("limits"))
     streamed = _streams_before_decision(fields.object("guardian"))
     metadata_json = parse_metadata(fields, body, deps.settings)
+    sandbox = parse_sandbox(fields.object("sandbox"), deps.settings.largest_box)
     fields.finish()
     return NewAgent(
         name,
@@ -88,6 +92,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         permissions=permissions,
         client_tools=client_tools,
         stream_before_decision=streamed,
+        sandbox=sandbox,
     )
 
 

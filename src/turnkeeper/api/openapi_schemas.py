@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
 from turnkeeper.api.problems import PROBLEMS
 from turnkeeper.turns.model import StopReason, TurnStatus
@@ -133,6 +134,16 @@ _REQUESTS: Final[Schema] = {
                 "maxItems": 64,
             },
             "permissions": PERMISSIONS,
+            "sandbox": nullable(
+                closed_object(
+                    (),
+                    {
+                        "cpu": nullable({"type": "number", "minimum": LEAST_CPU_MILLIS / 1000}),
+                        "memory_mib": nullable(whole_number(1)),
+                        "disk_mib": nullable(whole_number(1)),
+                    },
+                )
+            ),
             "limits": closed_object(
                 (),
                 {
@@ -192,6 +203,7 @@ _ANSWERS: Final[Schema] = {
             "instructions": {"type": "string"},
             "tools": {"type": "array", "items": {"type": ["string", "object"]}},
             "permissions": {"type": "object"},
+            "sandbox": {"type": "object"},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
             "metadata": {"type": "object"},

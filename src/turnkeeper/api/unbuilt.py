@@ -15,12 +15,16 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
-    "sandbox": (),
     "budget": (),
 }
 GUARDIAN_FIELDS: Final[UnbuiltFields] = {
     "policy": (),
     "on_decision_failure": (),
+}
+SANDBOX_FIELDS: Final[UnbuiltFields] = {
+    "kind": (),
+    "image": (),
+    "network": (),
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {

@@ -57,6 +57,7 @@ class Launch:
 
     `info` is the reading end of bubblewrap's `--info-fd`. `kill_rest`, for boxes without a process namespace, kills
     what else belongs to the box and says whether that was nothing. `release` is called once, when all of it is gone.
+    `channel` is what we write to and read from where that is not the process's own standard input and output.
     A box waits before it runs anything until `block` is closed; by then `attach` has been told its first process.
     `oom_kills` counts the processes that the kernel ended because the box's memory was used up.
     """
@@ -67,6 +68,7 @@ class Launch:
     directory: Path = Path("/")
     fds: tuple[int, ...] = ()
     info: IO[bytes] | None = None
+    channel: tuple[IO[bytes], IO[bytes]] | None = None
     block: int | None = None
     attach: Callable[[int], None] = _attach_to_nothing
     oom_kills: Callable[[], int] = _none_counted
@@ -247,7 +249,8 @@ class BoxProcess:
             self._writer.transport.abort()
         self._unblock()
         # Those that were never connected, because starting was given up on in between, belong to nobody else.
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr, self._launch.info):
+        process = self._process
+        for pipe in (process.stdin, process.stdout, process.stderr, self._launch.info, *(self._launch.channel or ())):
             if pipe is not None:
                 pipe.close()
 
@@ -264,13 +267,14 @@ class BoxProcess:
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         pipes = self._process
-        out, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), _pipe(pipes.stdout))
+        writing, reading = self._launch.channel or (_pipe(pipes.stdin), _pipe(pipes.stdout))
+        out, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), reading)
         self._transports.append(out)
         err, _ = await loop.connect_read_pipe(lambda: self._ring, _pipe(pipes.stderr))
         self._transports.append(err)
         # A reader protocol is also the documented way to get a writer that can drain.
         into, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), _pipe(pipes.stdin)
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), writing
         )
         self._writer = asyncio.StreamWriter(into, protocol, None, loop)
 
@@ -326,6 +330,8 @@ def _start(launch: Launch) -> "subprocess.Popen[bytes]":
 def _refused(launch: Launch, error: OSError) -> SandboxUnavailable:
     if launch.info is not None:
         launch.info.close()
+    for end in launch.channel or ():
+        end.close()
     if launch.block is not None:
         os.close(launch.block)
     launch.kill_rest()
@@ -334,14 +340,15 @@ def _refused(launch: Launch, error: OSError) -> SandboxUnavailable:
 
 
 def _popen(launch: Launch) -> "subprocess.Popen[bytes]":
+    own = subprocess.PIPE if launch.channel is None else subprocess.DEVNULL
     return subprocess.Popen(
         launch.argv,
         executable=launch.executable,
         env=dict(launch.environment),
         cwd=launch.directory,
         pass_fds=launch.fds,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdin=own,
+        stdout=own,
         stderr=subprocess.PIPE,
         bufsize=0,
         start_new_session=True,

@@ -7,7 +7,7 @@ cannot isolate it refuses with `SandboxUnavailable` (house rule 3; contract 7.2 
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -83,6 +83,44 @@ class BoxLimits:
 LOOP_LIMITS: Final = BoxLimits()
 # Address space, not memory used: Node and the JVM reserve gigabytes they never touch.
 TOOL_LIMITS: Final = BoxLimits(memory_bytes=4 << 30, box_memory_bytes=2 << 30, processes=256, open_files=1024)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPath:
+    """A file or folder of the host that a box may read, and where it finds it.
+
+    A unix socket in such a folder can be connected to: that is how a box reaches a door of ours.
+    """
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ToolBoxOrder:
+    """What one tool box has that others have not.
+
+    Its size as a whole, `None` being what the driver was told; further host paths, read-only; further variables of
+    its environment, which is never the place for a secret: the box can read it and so can what it runs.
+    """
+
+    cpu_millis: int | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    read_only: tuple[HostPath, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def limits(self, usual: BoxLimits) -> BoxLimits:
+        """The driver's limits with what was ordered in their place."""
+        return replace(
+            usual,
+            cpu_millis=usual.cpu_millis if self.cpu_millis is None else self.cpu_millis,
+            box_memory_bytes=usual.box_memory_bytes if self.memory_bytes is None else self.memory_bytes,
+            disk_bytes=usual.disk_bytes if self.disk_bytes is None else self.disk_bytes,
+        )
+
+
+USUAL_ORDER: Final = ToolBoxOrder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +290,11 @@ class SandboxDriver(Protocol):
         """A warm box if there is one, else a cold one. Raises `SandboxUnavailable`."""
         ...
 
-    async def tool_box(self, workspace: Path) -> ToolBox:
-        """A box on this directory. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+    async def tool_box(self, workspace: Path, order: ToolBoxOrder = USUAL_ORDER) -> ToolBox:
+        """A box on this directory, which no other box may have. Raises `SandboxUnavailable`, `WorkspaceRefused`.
+
+        What of the order this kind of box cannot give is `SandboxUnavailable`, never left out.
+        """
         ...
 
     def probe(self) -> list[ProbeResult]:

@@ -14,13 +14,13 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox import toolbox_agent
 from turnkeeper.sandbox.box_process import Launch
-from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, ProbeResult, SandboxUnavailable
+from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, ProbeResult, SandboxUnavailable, ToolBoxOrder
 from turnkeeper.sandbox.bwrap_args import (
     INNER_UID,
     Bind,
@@ -30,7 +30,7 @@ from turnkeeper.sandbox.bwrap_args import (
     render_options,
     system_mounts,
 )
-from turnkeeper.sandbox.cgroups import Cgroup, Cgroups, GroupLimits, group_name
+from turnkeeper.sandbox.cgroups import Cgroup, Cgroups, GroupLimits, group_name, sweep_forgotten
 from turnkeeper.sandbox.limits import find_cgroups, limit_probes, say_how_limits_hold
 from turnkeeper.sandbox.runtime_paths import SYSTEM_PROGRAMS, Runtime, find_program, loop_runtime, tool_runtime
 from turnkeeper.sandbox.seccomp import build_filter
@@ -108,7 +108,9 @@ class BwrapLauncher:
         self._prepared = prepared
         self._owner = owner
         say_how_limits_hold(self._settings, prepared.cgroups)
-        return tuple(place.path for place in prepared.cgroups.places)
+        parents = tuple(place.path for place in prepared.cgroups.places)
+        sweep_forgotten(parents)
+        return parents
 
     def gateway_dir(self, socket_dir: Path) -> str:
         """Where the box sees its socket folder."""
@@ -127,16 +129,20 @@ class BwrapLauncher:
         )
         return self._launch(prepared, request, uid, release)
 
-    def launch_tools(self, workspace: Path, release: Callable[[], None]) -> Launch:
+    def launch_tools(self, workspace: Path, order: ToolBoxOrder, release: Callable[[], None]) -> Launch:
         """The tool agent on its workspace, with no model socket."""
         prepared = self._need()
         uid = self._uids.take(workspace.stat().st_uid) if prepared.confinement.privileged else INNER_UID
         request = BoxRequest(
             prepared.tools,
             (str(prepared.tools.executable), "-I", "-S", str(AGENT_FILE), str(WORKSPACE)),
-            self._settings.tool_limits,
-            (Bind(Path(toolbox_agent.__file__), AGENT_FILE), Bind(workspace, WORKSPACE, writable=True)),
-            TOOL_ENVIRONMENT,
+            order.limits(self._settings.tool_limits),
+            (
+                Bind(Path(toolbox_agent.__file__), AGENT_FILE),
+                Bind(workspace, WORKSPACE, writable=True),
+                *(Bind(path.source, path.target) for path in order.read_only),
+            ),
+            {**TOOL_ENVIRONMENT, **order.environment},
             WORKSPACE,
         )
         try:
@@ -183,6 +189,7 @@ def make_launch(
         info_read, info_write = os.pipe()
         info = undo.enter_context(os.fdopen(info_read, "rb", buffering=0))
         undo.callback(os.close, info_write)
+        inside, channel = ((), None) if prepared.confinement.privileged else _channel(undo)
         block_read, block_write = _block_pipe(undo) if group is not None else (None, None)
         plan = BoxPlan(
             uid=uid,
@@ -195,6 +202,7 @@ def make_launch(
             files=files,
             environment=request.environment,
             directory=request.directory,
+            channel_fds=inside or None,
             block_fd=block_read,
             has_memory_group=group is not None and prepared.cgroups.version_of("memory") is not None,
         )
@@ -205,8 +213,9 @@ def make_launch(
     launch = Launch(
         argv,
         prepared.bwrap,
-        fds=(*files.values(), seccomp_fd, info_write, args_fd, *(() if block_read is None else (block_read,))),
+        fds=(*files.values(), seccomp_fd, info_write, args_fd, *inside, *(() if block_read is None else (block_read,))),
         info=info,
+        channel=channel,
         block=block_write,
         release=release,
     )
@@ -290,8 +299,9 @@ def try_box(prepared: Prepared, runtime: Runtime, uid: int) -> None:
     finally:
         for fd in launch.fds:
             os.close(fd)
-        if launch.info is not None:
-            launch.info.close()
+        for end in (launch.info, *(launch.channel or ())):
+            if end is not None:
+                end.close()
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()
         raise SandboxUnavailable(
@@ -347,6 +357,19 @@ def _make_group(cgroups: Cgroups, name: str, limits: BoxLimits) -> Cgroup | None
     if not cgroups.places:
         return None
     return cgroups.make(name, GroupLimits(limits.box_memory_bytes, limits.processes, limits.cpu_millis))
+
+
+def _channel(undo: contextlib.ExitStack) -> tuple[tuple[int, int], tuple[IO[bytes], IO[bytes]]]:
+    # The ends that the box gets, to read from and to write to, and those that stay here, to write to and read from.
+    ends: list[int] = []
+    ours: list[IO[bytes]] = []
+    for mode in ("wb", "rb"):
+        reader, writer = os.pipe()
+        theirs, kept = (reader, writer) if mode == "wb" else (writer, reader)
+        undo.callback(os.close, theirs)
+        ends.append(theirs)
+        ours.append(undo.enter_context(os.fdopen(kept, mode, buffering=0)))
+    return (ends[0], ends[1]), (ours[0], ours[1])
 
 
 def _block_pipe(undo: contextlib.ExitStack) -> tuple[int, int]:

@@ -48,7 +48,11 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True)
 class BoxPlan:
-    """One box. `files` are contents by path inside, given as file descriptors."""
+    """One box. `files` are contents by path inside, given as file descriptors.
+
+    `channel_fds` become the command's standard input and output. In a user namespace bubblewrap's own first process
+    has the box's user, so that everything in the box can open what *it* has open: that must not be our channel.
+    """
 
     uid: int
     runtime: Runtime
@@ -60,6 +64,7 @@ class BoxPlan:
     files: Mapping[Path, int] = field(default_factory=dict[Path, int])
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     directory: Path = Path("/tmp")  # noqa: S108 - the box's own
+    channel_fds: tuple[int, int] | None = None
     block_fd: int | None = None
     has_memory_group: bool = False
 
@@ -106,7 +111,18 @@ def render_command(plan: BoxPlan, confinement: Confinement) -> list[str]:
         *("--reuid", str(plan.uid), "--regid", str(plan.uid), "--clear-groups"),
         *("--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs"),
     )
-    return [*(drop if confinement.privileged else ()), *_limited(plan, confinement), *plan.command]
+    return [
+        *(drop if confinement.privileged else ()),
+        *_channel(plan.channel_fds),
+        *_limited(plan, confinement),
+        *plan.command,
+    ]
+
+
+def _channel(fds: tuple[int, int] | None) -> tuple[str, ...]:
+    if fds is None:
+        return ()
+    return ("/bin/sh", "-c", f'exec "$@" </proc/self/fd/{fds[0]} >/proc/self/fd/{fds[1]}', "sh")
 
 
 def _limited(plan: BoxPlan, confinement: Confinement) -> list[str]:

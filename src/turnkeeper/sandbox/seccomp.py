@@ -74,6 +74,16 @@ REFUSED: Final = (
     "vhangup",
     "nfsservctl",
     "lookup_dcookie",
+    "move_pages",
+    "migrate_pages",
+    "uselib",
+    "ustat",
+    "sysfs",
+    "_sysctl",
+    "get_kernel_syms",
+    "query_module",
+    "vm86",
+    "vm86old",
 )
 # Answered as if the kernel had none: callers then take the older way, which the filter can look into.
 ABSENT: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")

@@ -13,11 +13,13 @@ from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.box_process import BoxProcess, Launch
 from turnkeeper.sandbox.boxes import (
     GATEWAY_SOCKET_NAME,
+    USUAL_ORDER,
     DriverSettings,
     LoopBox,
     ProbeResult,
     SandboxUnavailable,
     ToolBox,
+    ToolBoxOrder,
     WorkspaceRefused,
 )
 from turnkeeper.sandbox.protocol import MAX_FRAME_BYTES
@@ -46,7 +48,7 @@ class Launcher(Protocol):
         """How to start a loop box."""
         ...
 
-    def launch_tools(self, workspace: Path, release: Callable[[], None]) -> Launch:
+    def launch_tools(self, workspace: Path, order: ToolBoxOrder, release: Callable[[], None]) -> Launch:
         """How to start a tool box."""
         ...
 
@@ -106,17 +108,17 @@ class StdioDriver:
         box.start_ms = self._clock.monotonic_ms() - asked_ms
         return box
 
-    async def tool_box(self, workspace: Path) -> ToolBox:
+    async def tool_box(self, workspace: Path, order: ToolBoxOrder = USUAL_ORDER) -> ToolBox:
         """A box on this directory, which no other box may have. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         self._check_started()
-        limits = self._settings.tool_limits
+        limits = order.limits(self._settings.tool_limits)
         state = self._settings.state_dir
         real = check_workspace(workspace, (state, short_base(state), Path("/usr")))
         if real in self._workspaces:
             raise WorkspaceRefused(f"the workspace {workspace} is attached to another box")
         self._workspaces.add(real)
         process = await self._spawn(
-            lambda release: self._launcher.launch_tools(real, release),
+            lambda release: self._launcher.launch_tools(real, order, release),
             lambda: self._workspaces.discard(real),
             MAX_ANSWER_BYTES,
         )

@@ -9,7 +9,7 @@ something.
 import os
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox import toolbox_agent
 from turnkeeper.sandbox.box_process import Launch
-from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, ProbeResult
+from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, ProbeResult, SandboxUnavailable, ToolBoxOrder
 from turnkeeper.sandbox.bwrap_args import limit_command
 from turnkeeper.sandbox.runtime_paths import find_program, tool_runtime
 from turnkeeper.sandbox.stdio_driver import StdioDriver
@@ -58,24 +58,33 @@ class UnsafeNoneLauncher:
         """The harness as a process."""
         return _launch(self._settings.loop_command, self._settings.loop_limits, socket_dir, release)
 
-    def launch_tools(self, workspace: Path, release: Callable[[], None]) -> Launch:
-        """The tool agent as a process in the workspace."""
+    def launch_tools(self, workspace: Path, order: ToolBoxOrder, release: Callable[[], None]) -> Launch:
+        """The tool agent as a process in the workspace. Raises `SandboxUnavailable` for a path put elsewhere."""
+        for path in order.read_only:
+            if path.source != path.target:
+                raise SandboxUnavailable(f"without a box {path.source} cannot be at {path.target}")
         command = (str(tool_runtime().executable), "-I", "-S", toolbox_agent.__file__, str(workspace))
-        return _launch(command, self._settings.tool_limits, workspace, release)
+        return _launch(command, order.limits(self._settings.tool_limits), workspace, release, order.environment)
 
     def probe(self) -> list[ProbeResult]:
         """One line, and it is not good news."""
         return [ProbeResult("isolation", ok=False, detail=NOTICE)]
 
 
-def _launch(command: tuple[str, ...], limits: BoxLimits, directory: Path, release: Callable[[], None]) -> Launch:
+def _launch(
+    command: tuple[str, ...],
+    limits: BoxLimits,
+    directory: Path,
+    release: Callable[[], None],
+    variables: Mapping[str, str] = _ENVIRONMENT,
+) -> Launch:
     setpriv = find_program("setpriv")
     limited = limit_command(find_program("prlimit"), limits)
     mark = secrets.token_hex(16)
     return Launch(
         ("setpriv", "--pdeathsig", "KILL", "--no-new-privs", *limited, *command),
         setpriv,
-        environment={**_ENVIRONMENT, "HOME": str(directory), MARK: mark},
+        environment={**_ENVIRONMENT, "HOME": str(directory), **variables, MARK: mark},
         directory=directory,
         kill_rest=lambda: kill_marked(f"{MARK}={mark}".encode()),
         release=release,

@@ -11,6 +11,7 @@ from turnkeeper.turns.model import (
     Agent,
     AgentLimits,
     ApiKey,
+    BoxSize,
     Budget,
     CallRecord,
     CanceledBy,
@@ -48,6 +49,7 @@ def to_agent(row: RowMapping) -> Agent:
         stream_before_decision=row["stream_before_decision"],
         archived_at=row["archived_at"],
         project_id=row["project_id"],
+        sandbox=BoxSize(**orjson.loads(row["sandbox_json"])),
     )
 
 

@@ -6,8 +6,9 @@ accepted, and the lowest waiting one moves to the front when the front is free.
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, update
 
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
@@ -42,6 +43,12 @@ from turnkeeper.turns.model import (
 from turnkeeper.turns.ports import Accepted, CancelEffect, NewTurn, NotFound, SessionClosed
 from turnkeeper.turns.queueing import check_depth, check_idle, check_key_depth
 from turnkeeper.turns.retention import IdempotencyTurnDeleted
+
+# Built once: every turn that is accepted asks these.
+_WAITING_OF_KEY: Final = select(func.count()).where(turns.c.api_key_id == bindparam("key"), IS_QUEUED)
+_AHEAD: Final = select(func.count()).where(
+    turns.c.session_id == bindparam("session"), IS_QUEUED, turns.c.rank <= bindparam("lowest")
+)
 
 
 def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
@@ -161,14 +168,13 @@ def _is_late(now: datetime) -> tuple[ColumnElement[bool], ...]:
 def _check_key(tx: Tx, api_key_id: str | None, *, at_front: bool) -> None:
     if api_key_id is None:
         return
-    of_key = turns.c.api_key_id == api_key_id
-    waiting = tx.conn.execute(select(func.count()).where(of_key, IS_QUEUED)).scalar_one()
+    waiting = tx.conn.execute(_WAITING_OF_KEY, {"key": api_key_id}).scalar_one()
     key = find(tx.conn, api_keys, id=api_key_id)
     limits = KeyLimits() if key is None else to_key(key).limits
     check_key_depth(waiting, tx.limits.key_queue_depth)
     check_queued(waiting, limits)
     if at_front and limits.concurrent_turns is not None:
-        fronts = select(func.count()).where(of_key, turns.c.front_of.is_not(None))
+        fronts = select(func.count()).where(turns.c.api_key_id == api_key_id, turns.c.front_of.is_not(None))
         check_concurrent(tx.conn.execute(fronts).scalar_one(), limits)
 
 
@@ -244,12 +250,12 @@ def _as_posted(new: NewTurn) -> dict[str, object]:
 
 def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session, *, rank: int) -> NewEvent:
     blocker = blocker_of(tx.conn, session.id)
-    ahead = select(func.count()).where(turns.c.session_id == session.id, IS_QUEUED, turns.c.rank <= rank)
+    ahead = tx.conn.execute(_AHEAD, {"session": session.id, "lowest": rank}).scalar_one()
     return turn_queued(
         turn_id=turn_id,
         idempotency_key=new.idempotency_key,
         metadata_json=new.metadata_json,
-        position=tx.conn.execute(ahead).scalar_one(),
+        position=ahead,
         blocked_by=None if blocker is None else asdict(blocker),
         on_busy=new.on_busy,
         has_output_schema=new.output_schema_json is not None,

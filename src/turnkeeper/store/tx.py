@@ -116,20 +116,27 @@ def store_events(tx: Tx, stored: Iterable[Event]) -> None:
     tx.topics.update(str(row["session_id"]) for row in rows)
 
 
-def append_events(tx: Tx, session_id: str, new: Sequence[NewEvent]) -> tuple[Event, ...]:
-    """Numbers and stores events that change no turn."""
+def append_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **session: object) -> tuple[Event, ...]:
+    """Numbers and stores events that change no turn; `session` as in `write_turn`."""
     refuse_terminal(new)
-    stored = number_events(tx, session_id, new)
+    stored = number_events(tx, session_id, new, **session)
     store_events(tx, stored)
     return stored
 
 
 def write_turn(
-    tx: Tx, fence: Fence, values: Mapping[str, object] | None = None, new: Sequence[NewEvent] = ()
+    tx: Tx,
+    fence: Fence,
+    values: Mapping[str, object] | None = None,
+    new: Sequence[NewEvent] = (),
+    **session: object,
 ) -> tuple[Event, ...]:
-    """Changes the turn and appends its events if `fence` is current. Raises `StaleFence`; then nothing was written."""
+    """Changes the turn and appends its events if `fence` is current. Raises `StaleFence`; then nothing was written.
+
+    `session` are columns of the session's row that change with the events, of which there must be one then.
+    """
     refuse_terminal(new)
-    stored = number_events(tx, fence.session_id, new)
+    stored = number_events(tx, fence.session_id, new, **session)
     change_fenced(tx, fence, {**(values or {}), **last_sequence(stored)})
     store_events(tx, stored)
     return stored

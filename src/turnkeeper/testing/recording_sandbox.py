@@ -14,7 +14,7 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.protocol import FromHarness, Report, Start, Started, ToHarness
 from turnkeeper.turns.box_ports import BoxEndReason, ModelFailure, ToolRunStatus, TurnMeter
-from turnkeeper.turns.model import CallRecord, ModelChoice
+from turnkeeper.turns.model import BoxSize, CallRecord, ModelChoice
 from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.timing import stop_task
 
@@ -171,6 +171,7 @@ class RecordingSandbox:
         self.loop_boxes: list[ScriptedLoopBox] = []
         self.tool_boxes: list[ScriptedToolBox] = []
         self.calls: list[tuple[str, Mapping[str, object]]] = []
+        self.sizes: list[BoxSize] = []
         self.tool: ToolFunction = _echo
 
     async def loop_box(self) -> ScriptedLoopBox:
@@ -183,8 +184,9 @@ class RecordingSandbox:
         self.loop_boxes.append(box)
         return box
 
-    async def tool_box(self, workspace: Path) -> ScriptedToolBox:
+    async def tool_box(self, workspace: Path, size: BoxSize) -> ScriptedToolBox:
         """A new box on that workspace."""
+        self.sizes.append(size)
 
         async def run(tool: str, arguments: Mapping[str, object]) -> ScriptedOutcome:
             self.calls.append((tool, arguments))

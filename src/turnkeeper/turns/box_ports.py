@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from turnkeeper.sandbox.protocol import FromHarness, ToHarness
-from turnkeeper.turns.model import CallGrant, CallRecord, ModelChoice
+from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, ModelChoice
 
 ToolRunStatus: TypeAlias = Literal["ok", "error", "timeout"]
 BoxEndReason: TypeAlias = Literal["oom", "quota"]
@@ -101,7 +101,7 @@ class Boxes(Protocol):
         ...
 
     async def loop_box(self) -> LoopBox: ...
-    async def tool_box(self, workspace: Path) -> ToolBox: ...
+    async def tool_box(self, workspace: Path, size: BoxSize) -> ToolBox: ...
 
 
 class TurnMeter(Protocol):

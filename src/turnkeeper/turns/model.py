@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from turnkeeper.acs import AcsErrorCode, Marks
 from turnkeeper.turns.money import Money
@@ -112,6 +112,18 @@ class ClientTool:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxSize:
+    """What an agent's tool box may use as a whole; `None` is what the operator has set."""
+
+    cpu_millis: int | None = None
+    memory_mib: int | None = None
+    disk_mib: int | None = None
+
+
+USUAL_BOX_SIZE: Final = BoxSize()
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """An agent version. Versions never change.
 
@@ -132,6 +144,7 @@ class Agent:
     stream_before_decision: bool = False
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
+    sandbox: BoxSize = USUAL_BOX_SIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,12 @@ from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, A
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
     PROJECT_ID,
+    USUAL_BOX_SIZE,
     Agent,
     AgentLimits,
     ApiKey,
     BlockedBy,
+    BoxSize,
     Budget,
     CallGrant,
     CallRecord,
@@ -161,6 +163,7 @@ class NewAgent:
     client_tools: tuple[ClientTool, ...] = ()
     stream_before_decision: bool = False
     project_id: str = PROJECT_ID
+    sandbox: BoxSize = USUAL_BOX_SIZE
 
 
 @dataclass(frozen=True, slots=True)

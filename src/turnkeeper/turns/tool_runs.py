@@ -16,7 +16,7 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.catalogue import LossReason, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns.box_ports import BoxEndReason, ToolBox
-from turnkeeper.turns.model import Fence, Turn
+from turnkeeper.turns.model import BoxSize, Fence, Turn
 from turnkeeper.turns.workbench import Workbench
 
 _END_TEXTS: Final[Mapping[BoxEndReason, str]] = {
@@ -50,8 +50,9 @@ class ToolOutput:
 class ToolRuns:
     """The tool box of one turn. `released` are the events of boxes that are gone."""
 
-    def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence]) -> None:
+    def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence], size: BoxSize) -> None:
         self._bench = bench
+        self._size = size
         self._turn = turn
         self._fence = fence
         self._box: ToolBox | None = None
@@ -108,7 +109,7 @@ class ToolRuns:
     async def _open_box(self) -> ToolBox:
         workspace = self._bench.workspaces / self._turn.session_id
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._box = await self._bench.boxes.tool_box(workspace)
+        self._box = await self._bench.boxes.tool_box(workspace, self._size)
         self._box_since_ms = self._bench.clock.monotonic_ms()
         return self._box
 

@@ -80,7 +80,7 @@ class ToolSteps:
         self._fence = fence
         self._limits = JsonLimits(max_bytes=bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
-        self._runs = ToolRuns(bench, turn, fence)
+        self._runs = ToolRuns(bench, turn, fence, claim.agent.sandbox)
         self._pauses = pauses
         self._on_spent = on_spent
         self._remembered = Remembered(bench.store, turn)

@@ -15,12 +15,14 @@ from turnkeeper.sandbox.boxes import (
     LoopBox,
     SandboxDriver,
     ToolBox,
+    ToolBoxOrder,
     ToolCall,
     ToolOutcome,
 )
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
+from turnkeeper.turns.model import BoxSize
 
 WORKSPACE_MODE: Final = 0o755
 
@@ -53,10 +55,10 @@ class WorkerBoxes:
         """A box for one turn's loop. Raises `SandboxUnavailable`."""
         return await self._driver.loop_box()
 
-    async def tool_box(self, workspace: Path) -> "WorkerToolBox":
+    async def tool_box(self, workspace: Path, size: BoxSize) -> "WorkerToolBox":
         """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         _let_in(workspace)
-        return WorkerToolBox(await self._driver.tool_box(workspace))
+        return WorkerToolBox(await self._driver.tool_box(workspace, _order(size)))
 
 
 class WorkerToolBox:
@@ -91,6 +93,15 @@ def _let_in(workspace: Path) -> None:
     # dir above keeps everybody else out. A folder that the user bound in its place is left as it is.
     if not workspace.is_symlink():
         workspace.chmod(WORKSPACE_MODE)
+
+
+def _order(size: BoxSize) -> ToolBoxOrder:
+    memory, disk = size.memory_mib, size.disk_mib
+    return ToolBoxOrder(
+        cpu_millis=size.cpu_millis,
+        memory_bytes=None if memory is None else memory << 20,
+        disk_bytes=None if disk is None else disk << 20,
+    )
 
 
 def _limits(settings: BoxLimitSettings) -> BoxLimits:

@@ -18,9 +18,10 @@ from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.providers import TUNABLE_PARAMETERS
 from turnkeeper.sandbox.tools import TOOLS
-from turnkeeper.settings import Settings
+from turnkeeper.settings import LargestBoxSettings, Settings
 from turnkeeper.store.turn_store import Observe, SqlTurnStore, unobserved
 from turnkeeper.store.tx import StoreLimits
+from turnkeeper.turns.model import BoxSize
 from turnkeeper.turns.schema_check import ProcessSchemaChecker
 from turnkeeper.turns.wakeups import LocalWakeups
 from turnkeeper.wiring.base import Base
@@ -138,7 +139,12 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             poll_ms=base.settings.worker.poll_ms,
             webhooks_allow_http=base.settings.webhooks.allow_http,
             webhook_networks=parse_networks(base.settings.webhooks.networks),
+            largest_box=_largest_box(base.settings.sandbox.largest),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
         texts=base.texts,
     )
+
+
+def _largest_box(largest: LargestBoxSettings) -> BoxSize:
+    return BoxSize(largest.cpu_millis, largest.memory_mib, largest.disk_mib)

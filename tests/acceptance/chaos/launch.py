@@ -1,20 +1,23 @@
-"""`turnkeeper` as it is, except that its wall clock is off by what a file says, and that its worker has a given name.
+"""`turnkeeper` as it is, except for three things that are put in from outside, because it has no switch for them.
 
-Run by its path. The program has no switch for either, so they are put in from outside, before it begins. Files and
-names come in variables; without them nothing is changed.
+Its wall clock is off by what a file says, its worker may have a given name, and its loop boxes run a harness that
+begins at once. Run by its path.
 """
 
 import os
+import sys
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from turnkeeper.cli import main
 from turnkeeper.clock import SystemClock
+from turnkeeper.sandbox.boxes import DriverSettings
 from turnkeeper.turns.takeover import Liveness
 from turnkeeper.turns.workbench import Workbench
-from turnkeeper.wiring import workers
+from turnkeeper.wiring import boxes, workers
 from turnkeeper.wiring.base import Base
 
 
@@ -42,7 +45,14 @@ def work_as(owner: str) -> None:
     module.Workbench, module.working_as = bench, working_as
 
 
+def run_in_boxes(program: str) -> None:
+    """The loop boxes run this text instead of the built-in harness."""
+    module: Any = boxes
+    module.DriverSettings = partial(DriverSettings, loop_command=(sys.executable, "-I", "-c", program))
+
+
 if __name__ == "__main__":
+    run_in_boxes(Path(__file__).with_name("harness.py").read_text())
     if found := os.environ.pop("TURNKEEPER_CHAOS_CLOCK", None):
         shift_clock(Path(found))
     if named := os.environ.pop("TURNKEEPER_CHAOS_OWNER", None):

@@ -24,7 +24,7 @@ PARTS: Final[dict[Shape, dict[str, str]]] = {
 }
 """Each part's command, in the order in which they begin."""
 
-LEASE_MS: Final = 3_000
+LEASE_MS: Final = 6_000
 COMMAND_TIMEOUT_S: Final = 600
 DISK_MIB: Final = 384
 OWNER: Final = "the-second-worker"

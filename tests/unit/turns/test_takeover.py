@@ -95,7 +95,7 @@ def test_a_worker_that_hangs_is_taken_over_once_its_lease_stood_still(tmp_path: 
     """Nobody tells: only the lease counts."""
 
     async def main() -> None:
-        short = replace(SETTINGS, lease_ttl_ms=600, poll_ms=100, reap_ms=50)
+        short = replace(SETTINGS, lease_ttl_ms=3_000, poll_ms=100, reap_ms=50)
         async with rig(tmp_path, settings=short, start=False) as made:
             turn_id = await made.post(await made.session())
             assert await made.store.claim("hangs", slot=True) is not None
@@ -108,7 +108,7 @@ def test_a_worker_that_hangs_is_taken_over_once_its_lease_stood_still(tmp_path: 
 
 def test_a_worker_that_beats_keeps_its_turn_however_long_others_look(tmp_path: Path) -> None:
     async def main() -> None:
-        short = replace(SETTINGS, lease_ttl_ms=600, poll_ms=100, reap_ms=50)
+        short = replace(SETTINGS, lease_ttl_ms=3_000, poll_ms=100, reap_ms=50)
         async with rig(tmp_path, script(hangs), settings=short) as made:
             turn_id = await made.post(await made.session())
             turn = await made.until(turn_id, lambda turn: turn.status == "running")
@@ -132,7 +132,7 @@ class Suspended(SystemClock):
 
 def test_a_lone_worker_that_slept_through_its_lease_ends_the_turn_that_it_dropped(tmp_path: Path) -> None:
     async def main() -> None:
-        short = replace(SETTINGS, lease_ttl_ms=600, poll_ms=100, reap_ms=50)
+        short = replace(SETTINGS, lease_ttl_ms=3_000, poll_ms=100, reap_ms=50)
         async with rig(tmp_path, script(hangs), settings=short, start=False) as made:
             clock = Suspended()
             made.worker = Worker(replace(made.bench, clock=clock))

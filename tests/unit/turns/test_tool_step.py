@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import orjson
+import pytest
 from tests.unit.turns.rig import SETTINGS, Rig, rig, script
 
 from turnkeeper.sandbox.protocol import ToolRequest, ToolResult
@@ -14,6 +15,7 @@ from turnkeeper.testing.recording_sandbox import ScriptedBoxLost, ScriptedHarnes
 from turnkeeper.testing.scripted_guardian import Fault, deny
 from turnkeeper.turns import payloads
 from turnkeeper.turns.applied import arguments_of
+from turnkeeper.turns.box_ports import BoxEndReason
 from turnkeeper.turns.model import Turn
 
 SHELL = ToolRequest("call-1", "shell", '{"command":"ls"}')
@@ -164,6 +166,28 @@ def test_a_lost_tool_box_is_an_unknown_outcome_and_the_next_call_gets_another_bo
             assert [call["status"] for call in await completed(made, turn)] == ["unknown", "ok"]
             assert len(made.sandbox.tool_boxes) == 2
             assert made.sandbox.left_behind == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("reason", "loss", "word"), [("oom", "oom", "memory"), ("quota", "killed", "quota")])
+def test_a_tool_box_that_was_ended_says_why(tmp_path: Path, reason: BoxEndReason, loss: str, word: str) -> None:
+    async def main() -> None:
+        told = Told(SHELL, replace(SHELL, call_id="call-2"))
+        async with rig(tmp_path, told) as made:
+            lost = _LostOnce()
+
+            async def tool(name: str, arguments: Mapping[str, object]) -> ScriptedOutcome:
+                if len(made.sandbox.calls) == 1:
+                    made.sandbox.tool_boxes[0].end_reason = reason
+                return await lost(name, arguments)
+
+            made.sandbox.tool = tool
+            turn = await made.run_turn()
+            assert [call["status"] for call in await completed(made, turn)] == ["error", "ok"]
+            assert word in told.results[0].content
+            losses = [event for event in await made.events(turn) if event.type == "sandbox.lost"]
+            assert [orjson.loads(event.data)["reason"] for event in losses] == [loss]
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""Agents whose text may be followed before it is decided on.
+"""How much an agent's tool box may use.
 
 Before: the code of this version needs it. Written out and not taken from `store/tables.py`, which moves on.
 """
@@ -13,10 +13,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Changes the tables."""
+    """Changes the tables. Agents that are there have what the operator has set."""
     for table in ("agents", "agent_versions"):
-        column = sa.Column("stream_before_decision", sa.Boolean(), server_default=sa.false(), nullable=False)
-        op.add_column(table, column)
+        op.add_column(table, sa.Column("sandbox_json", sa.Text(), nullable=False, server_default="{}"))
 
 
 def downgrade() -> None:
