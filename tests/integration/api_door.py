@@ -17,6 +17,7 @@ from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.catalogue import turn_started, turn_starting
 from turnkeeper.ids import RandomIds
+from turnkeeper.store.content_folder import FolderContents
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.lifecycle import Happening
@@ -160,6 +161,8 @@ async def opened(
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),
+        files=store.files(),
+        contents=FolderContents(folder / "contents", clock),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),

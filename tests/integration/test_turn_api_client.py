@@ -327,6 +327,24 @@ def test_a_key_that_is_revoked_ends_the_stream(run: Run) -> None:
     run(work, settings=ApiSettings(sse_heartbeat_ms=20, poll_ms=600_000))
 
 
+def test_a_file_is_uploaded_once_given_to_a_turn_and_got_back(run: Run) -> None:
+    async def work(place: Place) -> None:
+        place.proxy.faults["POST /v1/files"] = list(ANSWERS_SPOILED[0])
+        file = await place.turnkeeper.files.upload(b"a,b", name="report.csv", media_type="text/csv")
+        assert (file.name, file.media_type, file.bytes) == ("report.csv", "text/csv", 3)
+        assert [found.id async for found in place.turnkeeper.files.list()] == [file.id]
+        assert await place.turnkeeper.files.download(await place.turnkeeper.files.get(file.id)) == b"a,b"
+        turn = await (await place.session()).post_turn([{"type": "file", "file_id": file.id}])
+        assert await turn.artifacts() == []
+        await place.turnkeeper.files.delete(file.id)
+        with pytest.raises(NotFound):
+            await place.turnkeeper.files.get(file.id)
+        with pytest.raises(RequestInvalid):
+            await (await place.session()).post_turn([{"type": "file", "file_id": file.id}])
+
+    run(work)
+
+
 def test_webhook_endpoints_are_made_changed_and_deleted(run: Run) -> None:
     async def work(place: Place) -> None:
         webhooks = place.turnkeeper.webhooks

@@ -98,6 +98,7 @@ _TURN_MEMBERS: Final[Schema] = {
                     "anyOf": [
                         closed_object(("type", "text"), {"type": {"const": "text"}, "text": _TEXT}),
                         closed_object(("type", "value"), {"type": {"const": "json"}, "value": {}}),
+                        closed_object(("type", "file_id"), {"type": {"const": "file"}, "file_id": id_schema("fil")}),
                     ]
                 },
             },

@@ -35,6 +35,7 @@ from turnkeeper.client.terms import FileTerms, MemoryTerms, SavedTerms, TermsSto
 from turnkeeper.client.timing import SystemTime, Time
 from turnkeeper.client.transports import HttpTransport, InProcessTransport, Transport
 from turnkeeper.client.turn_api.documents import AnswerUnreadable, Document
+from turnkeeper.client.turn_api.file_views import Artifact, File
 from turnkeeper.client.turn_api.following import StreamBroken
 from turnkeeper.client.turn_api.handles import AsyncSession, AsyncTurn
 from turnkeeper.client.turn_api.handles_blocking import Session, Turn
@@ -94,6 +95,7 @@ __all__ = [
     "ApiProblem",
     "Approval",
     "ApprovalRule",
+    "Artifact",
     "AsyncEventStream",
     "AsyncSession",
     "AsyncTurn",
@@ -113,6 +115,7 @@ __all__ = [
     "EventStream",
     "Failure",
     "FailureKind",
+    "File",
     "FileTerms",
     "Gone",
     "GuardedSession",

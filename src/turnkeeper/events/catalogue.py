@@ -17,6 +17,7 @@ from turnkeeper.clock import render_time
 from turnkeeper.events.administration import ADMINISTRATION_TYPES
 from turnkeeper.events.budgets import BUDGET_TYPES
 from turnkeeper.events.envelope import EventSource, NewEvent
+from turnkeeper.events.files import ARTIFACT_CREATED
 from turnkeeper.events.pauses import PAUSE_TYPES
 from turnkeeper.events.texts import EPHEMERAL_TYPES
 
@@ -44,6 +45,7 @@ EVENT_TYPES: Final = (
     "tool.decided",
     "tool.started",
     "tool.completed",
+    ARTIFACT_CREATED,
     "model.called",
     "model.retrying",
     "sandbox.ready",
@@ -310,9 +312,13 @@ def tool_completed(
     modified: bool,
     truncated: bool,
     duration_ms: int,
+    artifact_id: str | None = None,
     source: EventSource = "sandbox",
 ) -> NewEvent:
-    """A tool call is over; `output` is what the agent got. The platform says so for denials and lost sandboxes."""
+    """A tool call is over; `output` is what the agent got, or its beginning where an artifact has all of it.
+
+    The platform says so for denials and lost sandboxes.
+    """
     data: dict[str, object] = {
         "turn_id": turn_id,
         "tool_call_id": tool_call_id,
@@ -320,7 +326,7 @@ def tool_completed(
         "output": output,
         "modified": modified,
         "truncated": truncated,
-        "artifact_id": None,
+        "artifact_id": artifact_id,
         "duration_ms": duration_ms,
     }
     return _event("tool.completed", data, source=source, attempt=attempt)

@@ -18,13 +18,17 @@ EventSource: TypeAlias = Literal["sandbox", "platform"]
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event that a transaction is about to number. `data` is the JSON text of a closed object."""
+    """An event that a transaction is about to number. `data` is the JSON text of a closed object.
+
+    `content` is the text of an artifact, kept beside the event that tells of it.
+    """
 
     type: str
     source: EventSource
     data: str
     turn_id: str | None = None
     attempt: int | None = None
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

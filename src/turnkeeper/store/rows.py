@@ -30,6 +30,7 @@ from turnkeeper.turns.model import (
 )
 from turnkeeper.turns.money import Money, join_amount, parse_money
 from turnkeeper.turns.permissions import Permission
+from turnkeeper.turns.turn_files import parse_turn_files
 
 
 def to_agent(row: RowMapping) -> Agent:
@@ -126,6 +127,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         active_ms=row["active_ms"],
         active_since=row["active_since"],
         retry_of=row["retry_of"],
+        input_files=parse_turn_files(row["input_files_json"]),
     )
 
 

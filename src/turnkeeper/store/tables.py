@@ -211,6 +211,8 @@ turns: Final = Table(
     Column("active_since", Instant),
     # The turn whose input this one does again.
     Column("retry_of", Text),
+    # The files that came with the input, as they were then.
+    Column("input_files_json", Text, nullable=False, server_default="[]"),
     # The limits it was posted with; their figures are a row of `budgets` until it ends.
     Column("budget_json", Text),
     # How much of its running time its budgets were charged with.

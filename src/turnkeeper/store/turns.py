@@ -18,6 +18,7 @@ from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
 from turnkeeper.store.draining import require_open
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
+from turnkeeper.store.files import files_of_turn
 from turnkeeper.store.idempotency import hold_key, known_key, project_of, remember_key
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.metadata_terms import keep_terms
@@ -43,6 +44,7 @@ from turnkeeper.turns.model import (
 from turnkeeper.turns.ports import Accepted, CancelEffect, NewTurn, NotFound, SessionClosed
 from turnkeeper.turns.queueing import check_depth, check_idle, check_key_depth
 from turnkeeper.turns.retention import IdempotencyTurnDeleted
+from turnkeeper.turns.turn_files import render_turn_files
 
 # Built once: every turn that is accepted asks these.
 _WAITING_OF_KEY: Final = select(func.count()).where(turns.c.api_key_id == bindparam("key"), IS_QUEUED)
@@ -201,8 +203,10 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
     queued = _queued(tx, turn_id, new, session, rank=rank)
     told = [queued, *activity_news(session, doing_of(session).with_another())]
     stored = number_events(tx, session.id, told, last_seq=seq)
+    input_files = files_of_turn(tx.conn, locked["project_id"], new.file_ids)
     values: dict[str, object] = {
         **_as_posted(new),
+        "input_files_json": render_turn_files(input_files),
         "id": turn_id,
         "project_id": locked["project_id"],
         "agent_id": session.agent_id,

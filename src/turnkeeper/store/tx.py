@@ -20,9 +20,11 @@ from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource
+from turnkeeper.store.artifact_rows import keep_artifacts
 from turnkeeper.store.fanout import WEBHOOK_TOPIC, owe_deliveries, owed_of
 from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
+from turnkeeper.turns.files import MAX_PROJECT_BYTES
 from turnkeeper.turns.idempotency import IN_PROGRESS_WAIT_MS
 from turnkeeper.turns.model import Fence
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
@@ -41,6 +43,7 @@ class StoreLimits:
     cancel_grace_ms: int = 10_000
     pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
     retention_days: int = 30
+    project_bytes: int = MAX_PROJECT_BYTES
     idempotency_wait_ms: int = IN_PROGRESS_WAIT_MS
 
 
@@ -81,6 +84,8 @@ def lock_session_if_free(tx: Tx, session_id: str) -> bool:
 def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: object) -> tuple[Event, ...]:
     """The events with the session's next numbers; `store_events` must follow in the same transaction.
 
+    An artifact's row is written here, for its event is what it is.
+
     `also` are other columns of the session's row that change with them.
     """
     if not new:
@@ -88,6 +93,7 @@ def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: obje
     last, project_id = tx.conn.execute(
         _numbering(tuple(also)), {"session_id": session_id, "count": len(new), "last_active_at": tx.now, **also}
     ).one()
+    keep_artifacts(tx.conn, tx.now, new, project_id=project_id, session_id=session_id)
     numbered = enumerate(new, start=last - len(new) + 1)
     return tuple(_stored(tx, project_id, session_id, event, sequence) for sequence, event in numbered)
 

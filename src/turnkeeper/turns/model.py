@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from turnkeeper.acs import AcsErrorCode, Marks
 from turnkeeper.turns.money import Money
 from turnkeeper.turns.permissions import Permission
+from turnkeeper.turns.turn_files import TurnFile
 
 PROJECT_ID = "prj_00000000000000000000000000"
 """The project of whatever names none."""
@@ -268,6 +269,7 @@ class Turn:
     active_ms: int = 0
     active_since: datetime | None = None
     retry_of: str | None = None
+    input_files: tuple[TurnFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

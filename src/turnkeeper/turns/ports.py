@@ -198,6 +198,7 @@ class NewTurn:
     start_by: datetime | None = None
     api_key_id: str | None = None
     retry_of: str | None = None
+    file_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

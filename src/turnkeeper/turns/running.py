@@ -38,6 +38,7 @@ from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Held, NotContinued, Parked, Pauses, Stopwatch
 from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
 from turnkeeper.turns.lease import Lease
+from turnkeeper.turns.leftovers import Leftovers
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.meter import LedgerMeter
 from turnkeeper.turns.model import CallGrant, Claim, Draft, Ending, ResultError, StopReason, Turn
@@ -106,6 +107,8 @@ class Running:
         self._repairs = Repairs(max(turn.max_repair_attempts - self._before.repairs_used, 0))
         self._speech = TokenStream(bench, turn, lambda: lease.fence, live=claim.agent.stream_before_decision)
         self._pauses = Pauses(bench, self._held(claim))
+        self._leftovers = Leftovers(bench, turn, claim.session.project_id)
+        self._went_before = resumed is not None or turn.attempt > 1
         self.tools = ToolSteps(
             bench,
             claim,
@@ -258,34 +261,39 @@ class Running:
             self._turn,
             self._submissions.tally,
             budget_reached=self._spent,
-            text_bytes=self._bench.settings.text_bytes,
+            text_bytes=self._bench.settings.full_text_bytes,
         )
         return await self._answered(answer, news)
 
     async def _answered(self, answer: Answer, news: tuple[NewEvent, ...]) -> End | None:
+        left = await self._leftovers.found(look=self.tools.used or self._went_before)
+
         def write(marks: Marks) -> str:
-            return payloads.agent_response(marks, answer.text, answer.result_json)
+            return payloads.agent_response(marks, answer.text, answer.result_json, left.references)
 
         step = Draft(self._bench.ids.uuid(), payloads.AGENT_RESPONSE, write, in_window=True, turn_id=self._turn.id)
         ruling = await self._bench.governor.ask(self._party, step, self._lease.fence)
         if ruling.allowed:
-            changed = changed_answer(answer, ruling.changed, self._turn, text_bytes=self._bench.settings.text_bytes)
-            return await self._allowed(changed, news)
+            changed = changed_answer(
+                answer, ruling.changed, self._turn, text_bytes=self._bench.settings.full_text_bytes
+            )
+            return await self._allowed(changed, (*news, *left.news(ruling.changed)))
         if ruling.kind not in {"denied", "unapplicable"}:
             return End(endings.no_decision_at_end(self._turn, self.ran), news)
         return await self._denied(ruling, news)
 
     async def _allowed(self, answer: Answer, news: tuple[NewEvent, ...]) -> End:
         result_json, result_error = await self._revalidated(answer)
+        text, of_text = await self._leftovers.of_answer(answer.text)
         ending = endings.completed(
             self.ran,
             budget_reached=self._spent,
-            text=answer.text,
+            text=text,
             result_json=result_json,
             result_error=result_error,
         )
         await self._dismiss()
-        return End(ending, (*news, *answer.news, *self._message(answer.text)))
+        return End(ending, (*news, *answer.news, *of_text, *self._message(text)))
 
     def _message(self, text: str) -> Iterable[NewEvent]:
         """The answer's own events; one that was streamed has begun already."""
@@ -374,7 +382,7 @@ class Running:
             self._turn,
             self._submissions.tally,
             budget_reached=True,
-            text_bytes=self._bench.settings.text_bytes,
+            text_bytes=self._bench.settings.full_text_bytes,
         )
         end = await self._answered(answer, ())
         return end or End(endings.no_decision_at_end(self._turn, self.ran))

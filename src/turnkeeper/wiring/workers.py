@@ -25,6 +25,7 @@ from turnkeeper.turns.workbench import Workbench, WorkerSettings
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
+from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
 from turnkeeper.wiring.metrics import Metrics
 from turnkeeper.wiring.models import ModelWires, OutputModes, WorkerGateway, gateway_limits, provider_sources
@@ -65,6 +66,8 @@ async def open_worker(
         boxes=WorkerBoxes(driver),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
+        files=store.files(),
+        contents=open_contents(base, store),
         wakeups=base.wakeups,
         clock=base.clock,
         waiter=LoopWaiter(),
@@ -144,4 +147,8 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         inline_bytes=settings.limits.inline_bytes,
         text_bytes=settings.limits.text_bytes,
         result_bytes=settings.limits.result_bytes,
+        tool_output_bytes=settings.limits.tool_output_bytes,
+        output_files=settings.files.max_outputs,
+        output_file_bytes=settings.files.max_bytes,
+        output_total_bytes=settings.files.max_outputs_bytes,
     )

@@ -15,7 +15,9 @@ from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.envelope import Event
 from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.tools import TOOLS
+from turnkeeper.store.content_folder import FolderContents
 from turnkeeper.store.turn_store import SqlTurnStore
+from turnkeeper.store.tx import StoreLimits
 from turnkeeper.testing.recording_sandbox import HarnessScript, RecordingGateway, RecordingSandbox, ScriptedHarness
 from turnkeeper.testing.scripted_guardian import ScriptedGuardian
 from turnkeeper.turns.exchange import Exchange
@@ -192,12 +194,13 @@ async def rig(
     governor: GovernorSettings = IMPATIENT,
     clock: Clock | None = None,
     waiter: Waiter | None = None,
+    limits: StoreLimits | None = None,
     start: bool = True,
 ) -> AsyncGenerator[Rig]:
     clock, waiter = clock or SystemClock(), waiter or LoopWaiter()
     wakeups = LocalWakeups()
     store = await SqlTurnStore.open(
-        f"sqlite:///{tmp_path}/turnkeeper.db", clock=clock, ids=RandomIds(clock), wakeups=wakeups
+        f"sqlite:///{tmp_path}/turnkeeper.db", clock=clock, ids=RandomIds(clock), wakeups=wakeups, limits=limits
     )
     guardian, gateway, ids = ScriptedGuardian(KEYRING), RecordingGateway(), RandomIds(clock)
     sandbox = RecordingSandbox(ids, gateway, *(scripts or (answer,)))
@@ -209,6 +212,8 @@ async def rig(
         boxes=sandbox,
         gateway=gateway,
         checker=LocalChecker(),
+        files=store.files(),
+        contents=FolderContents(tmp_path / "contents", clock),
         wakeups=wakeups,
         clock=clock,
         waiter=waiter,
