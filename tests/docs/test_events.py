@@ -22,8 +22,10 @@ SHARED: Final = {
     "turn_ended": ("turn.completed", "turn.failed", "turn.canceled"),
     "session_activity": ("session.busy", "session.idle", "session.paused"),
     "api_key_changed": ("api_key.created", "api_key.rotated", "api_key.revoked"),
+    "file_changed": ("file.uploaded", "file.deleted"),
+    "artifact_created": ("artifact.created",),
 }
-"""Functions that are given the type."""
+"""Functions that are given the type, or take it from a constant."""
 
 
 def names(heading: str) -> list[str]:
