@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.unit.turns.dispositions import modify, redact
 from tests.unit.turns.rig import SETTINGS, Rig, rig, script
 
-from turnkeeper.acs import Decision, Disposition
+from turnkeeper.acs import Decision
 from turnkeeper.sandbox.protocol import Submit, ToolRequest, ToolResult
 from turnkeeper.testing.recording_sandbox import HarnessScript, ScriptedHarness
 from turnkeeper.turns import payloads
@@ -19,16 +20,6 @@ from turnkeeper.turns.tool_step import MAX_ARGUMENTS
 
 SCHEMA = '{"type":"object","required":["n"]}'
 BIG = 12345678901234567890
-
-
-def modify(**modifications: object) -> Decision:
-    """A MODIFY."""
-    return Decision(Disposition.MODIFY, "as changed", ("changed",), modifications=modifications)
-
-
-def redact(*paths: str) -> Decision:
-    """A MODIFY that redacts places."""
-    return modify(redactions=[{"path": path} for path in paths])
 
 
 async def data_of(made: Rig, turn: Turn, event_type: str) -> list[dict[str, Any]]:
