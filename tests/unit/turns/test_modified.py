@@ -103,7 +103,7 @@ def test_a_changed_output_is_cut_where_any_other_is(tmp_path: Path) -> None:
     async def main() -> None:
         told: list[ToolResult] = []
         async with rig(tmp_path, calling(told)) as made:
-            longer = "x" * (SETTINGS.inline_bytes + 1)
+            longer = "x" * (SETTINGS.tool_output_bytes + 1)
             made.guardian.always(payloads.TOOL_CALL_RESULT, modify(modified_content=longer))
             turn = await made.run_turn()
             assert told[0].content == longer[:-1]
