@@ -22,6 +22,7 @@ from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import ApiKey, Claim, Ending, StopReason, TurnStatus
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.schema_check import ProcessSchemaChecker, SchemaLimits
 from turnkeeper.turns.wakeups import LocalWakeups
 
@@ -168,6 +169,7 @@ async def opened(
         # Nobody is saved by the look once in a while: what waits here waits for news.
         settings=settings or ApiSettings(poll_ms=600_000),
         streams=streams or StreamRegistry(),
+        texts=OpenTexts(news),
     )
     app = build_api(deps)
     try:

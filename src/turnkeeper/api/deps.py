@@ -25,13 +25,14 @@ from turnkeeper.turns.contents import ContentStore
 from turnkeeper.turns.creations import Creations
 from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.model import USUAL_BOX_SIZE, BoxSize
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
 from turnkeeper.turns.snapshots import SnapshotReads
-from turnkeeper.turns.wakeups import Watch
+from turnkeeper.turns.wakeups import LocalWakeups, Watch
 
 
 class ApiStore(TurnReads, SnapshotReads, TurnCommands, TurnPosts, ApprovalStore, Protocol):
@@ -115,6 +116,7 @@ class ApiDeps:
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     in_flight: KeysInFlight = field(default_factory=KeysInFlight)
     questions: GuardianQuestions | None = None
+    texts: OpenTexts = field(default_factory=lambda: OpenTexts(LocalWakeups()))
     measures: ApiMeasures = field(default_factory=NoMeasures)
 
 

@@ -18,7 +18,7 @@ from turnkeeper.api.budget_intake import parse_limits
 from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.input_intake import parse_input
-from turnkeeper.api.unbuilt import AGENT_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
+from turnkeeper.api.unbuilt import AGENT_FIELDS, GUARDIAN_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
 from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
@@ -36,7 +36,9 @@ DEFAULT_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
-_AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata", "sandbox"})
+_AGENT_NAMES = frozenset(
+    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox"}
+)
 _TURN_NAMES = frozenset(
     {
         "input",
@@ -80,6 +82,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     tools, client_tools = parse_tools(fields, deps.tool_names)
     permissions = parse_permissions(fields)
     limits = _limits(fields.object("limits"))
+    streamed = _streams_before_decision(fields.object("guardian"))
     metadata_json = parse_metadata(fields, body, deps.settings)
     sandbox = parse_sandbox(fields.object("sandbox"), deps.settings.largest_box)
     fields.finish()
@@ -92,6 +95,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         metadata_json,
         permissions=permissions,
         client_tools=client_tools,
+        stream_before_decision=streamed,
         sandbox=sandbox,
     )
 
@@ -225,6 +229,13 @@ def _limits(fields: Fields | None) -> AgentLimits:
         max_attempts=attempts or 1,
         pause_expiry_ms=fields.integer("pause_expiry_ms", low=1, high=MAX_PAUSE_EXPIRY_MS),
     )
+
+
+def _streams_before_decision(fields: Fields | None) -> bool:
+    if fields is None:
+        return False
+    fields.close({"stream_before_decision"}, GUARDIAN_FIELDS)
+    return fields.flag("stream_before_decision")
 
 
 def parse_metadata(fields: Fields, body: JsonBody, settings: ApiSettings) -> str:

@@ -154,6 +154,15 @@ _REQUESTS: Final[Schema] = {
                     "pause_expiry_ms": whole_number(1, MAX_PAUSE_EXPIRY_MS),
                 },
             ),
+            "guardian": closed_object(
+                (),
+                {
+                    "stream_before_decision": {
+                        "type": "boolean",
+                        "description": "Whether text is streamed while it is written, before the Guardian decided.",
+                    }
+                },
+            ),
             "metadata": _METADATA,
         },
     ),
@@ -197,6 +206,7 @@ _ANSWERS: Final[Schema] = {
             "permissions": {"type": "object"},
             "sandbox": {"type": "object"},
             "limits": {"type": "object"},
+            "guardian": {"type": "object"},
             "metadata": {"type": "object"},
             "created_at": _TIME,
             "archived_at": nullable(_TIME),

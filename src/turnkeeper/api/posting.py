@@ -17,6 +17,7 @@ from turnkeeper.api.intake import TurnBody
 from turnkeeper.api.keyed import fingerprint_of, idempotency_key
 from turnkeeper.api.pages import Query
 from turnkeeper.api.reads import read_turn
+from turnkeeper.api.stream_texts import text_scope
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
 from turnkeeper.turns.access import check_scope
 from turnkeeper.turns.files import FileNotReady
@@ -100,6 +101,7 @@ async def answer_post(
 
 async def _plan(deps: ApiDeps, accepted: Accepted) -> StreamPlan:
     session = await deps.store.session(accepted.turn.session_id)
+    texts = await text_scope(deps.store, session, turn_id=accepted.turn.id, types=frozenset())
     return StreamPlan(
         session_id=session.id,
         after=accepted.events_after,
@@ -109,7 +111,8 @@ async def _plan(deps: ApiDeps, accepted: Accepted) -> StreamPlan:
         types=frozenset(),
         to_turn_end=True,
         closed=session.status == "closed",
-        deltas="withheld",
+        deltas="withheld" if texts is None else "live",
+        texts=texts,
     )
 
 

@@ -15,8 +15,11 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
-    "guardian": (),
     "budget": (),
+}
+GUARDIAN_FIELDS: Final[UnbuiltFields] = {
+    "policy": (),
+    "on_decision_failure": (),
 }
 SANDBOX_FIELDS: Final[UnbuiltFields] = {
     "kind": (),

@@ -78,9 +78,11 @@ from turnkeeper.client.turn_api.views import (
     SessionSnapshot,
     StreamToken,
     Submission,
+    TextPiece,
     WebhookDelivery,
     WebhookEndpoint,
 )
+from turnkeeper.client.turn_api.written import Written, WrittenTexts
 from turnkeeper.client.turns import GuardedTurn, ToolCall
 from turnkeeper.client.verdicts import Abilities
 
@@ -164,6 +166,7 @@ __all__ = [
     "SyncTurn",
     "SystemTime",
     "TermsStore",
+    "TextPiece",
     "Time",
     "Timing",
     "TooMany",
@@ -180,6 +183,8 @@ __all__ = [
     "WebhookDelivery",
     "WebhookEndpoint",
     "WebhookRejected",
+    "Written",
+    "WrittenTexts",
     "log_audit",
     "verify_webhook",
 ]

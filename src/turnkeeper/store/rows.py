@@ -47,6 +47,7 @@ def to_agent(row: RowMapping) -> Agent:
         created_at=row["created_at"],
         permissions=cast("dict[str, Permission]", orjson.loads(row["permissions_json"])),
         client_tools=tuple(ClientTool(**tool) for tool in orjson.loads(row["client_tools_json"])),
+        stream_before_decision=row["stream_before_decision"],
         archived_at=row["archived_at"],
         project_id=row["project_id"],
         sandbox=BoxSize(**orjson.loads(row["sandbox_json"])),

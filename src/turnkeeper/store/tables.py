@@ -97,6 +97,7 @@ def _agent_version() -> tuple[Column[Any], ...]:
         Column("permissions_json", Text, nullable=False, server_default="{}"),
         Column("client_tools_json", Text, nullable=False, server_default="[]"),
         Column("pause_expiry_ms", BigInteger),
+        Column("stream_before_decision", Boolean, nullable=False, server_default=false()),
         Column("sandbox_json", Text, nullable=False, server_default="{}"),
     )
 

@@ -28,6 +28,7 @@ from turnkeeper.store.statements import add, find, load_row
 from turnkeeper.store.tables import IS_QUEUED, api_keys, sessions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.access import check_concurrent, check_queued
+from turnkeeper.turns.activity import activity_news, doing_of
 from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.idempotency import IdempotencyKeyReused, KeyedRequest
 from turnkeeper.turns.lifecycle import Happening, transition
@@ -188,7 +189,7 @@ def _make_way(tx: Tx, turn_id: str, new: NewTurn, front: RowMapping) -> int:
     if front["owner"] is not None:
         ask_to_stop(tx, active, StopReason.SUPERSEDED, "graceful", by)
     elif active.status is not TurnStatus.QUEUED:
-        cancel_waiting(tx, active, StopReason.SUPERSEDED, by)
+        cancel_waiting(tx, active, StopReason.SUPERSEDED, by, followed=True)
     # A front that nobody has begun with is one of those that wait, and gives its place to the new turn.
     untouched = (turns.c.front_of == new.session_id, IS_QUEUED, turns.c.owner.is_(None))
     tx.conn.execute(update(turns).where(*untouched).values(front_of=None, front_at=None))
@@ -199,7 +200,9 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
     accepted = transition(None, Happening.ACCEPTED)
     know_shares(tx, locked["project_id"], new.api_key_id or "")
     seq = locked["last_seq"] + 1
-    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session, rank=rank)], last_seq=seq)
+    queued = _queued(tx, turn_id, new, session, rank=rank)
+    told = [queued, *activity_news(session, doing_of(session).with_another())]
+    stored = number_events(tx, session.id, told, last_seq=seq)
     input_files = files_of_turn(tx.conn, locked["project_id"], new.file_ids)
     values: dict[str, object] = {
         **_as_posted(new),

@@ -161,8 +161,9 @@ def require_one(result: CursorResult[object], turn_id: str) -> None:
 
 
 def last_sequence(stored: Sequence[Event]) -> dict[str, int]:
-    """The column change that follows from a turn's new events."""
-    return {"last_sequence": stored[-1].sequence} if stored else {}
+    """The column change that follows from a turn's new events; those of its session are none of its own."""
+    own = next((event.sequence for event in reversed(stored) if event.turn_id is not None), None)
+    return {} if own is None else {"last_sequence": own}
 
 
 def refuse_terminal(new: Iterable[NewEvent]) -> None:

@@ -126,7 +126,10 @@ USUAL_BOX_SIZE: Final = BoxSize()
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent version. Versions never change."""
+    """An agent version. Versions never change.
+
+    `stream_before_decision` lets its text be followed while it is written, before the Guardian has decided on it.
+    """
 
     id: str
     version: int
@@ -139,6 +142,7 @@ class Agent:
     created_at: datetime
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    stream_before_decision: bool = False
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
@@ -297,12 +301,16 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A turn at the front of its session's queue, now this owner's."""
+    """A turn at the front of its session's queue, now this owner's.
+
+    `last_beat_at` is when the owner from whom it was taken over was last heard of.
+    """
 
     fence: Fence
     turn: Turn
     session: Session
     agent: Agent
+    last_beat_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,7 @@ class NewAgent:
     metadata_json: str
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    stream_before_decision: bool = False
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
 

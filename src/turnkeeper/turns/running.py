@@ -6,6 +6,7 @@ budgets (amendment 6).
 """
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +26,7 @@ from turnkeeper.sandbox.protocol import (
     Report,
     ResponseDenied,
     Submit,
+    TextDelta,
     ToHarness,
     ToolRequest,
     ToolResult,
@@ -46,6 +48,7 @@ from turnkeeper.turns.resuming import NOTHING_BEFORE, Resumed
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.submissions import Repairs, Submissions
 from turnkeeper.turns.timing import stop_task, within
+from turnkeeper.turns.token_stream import TokenStream
 from turnkeeper.turns.tool_step import ToolSteps
 from turnkeeper.turns.workbench import Workbench
 
@@ -102,6 +105,7 @@ class Running:
         self._frames = 0
         self._noticed = False
         self._repairs = Repairs(max(turn.max_repair_attempts - self._before.repairs_used, 0))
+        self._speech = TokenStream(bench, turn, lambda: lease.fence, live=claim.agent.stream_before_decision)
         self._pauses = Pauses(bench, self._held(claim))
         self._leftovers = Leftovers(bench, turn, claim.session.project_id)
         self._went_before = resumed is not None or turn.attempt > 1
@@ -149,6 +153,10 @@ class Running:
         except Interrupted as interrupted:
             return await self._stopped(interrupted.interrupt)
 
+    def fall_silent(self) -> None:
+        """The turn has ended, or waits: nothing of what it was writing is open any more."""
+        self._speech.close()
+
     @property
     def _spent(self) -> bool:
         return self._meter.spent or self._handle.budget_reached
@@ -191,7 +199,11 @@ class Running:
 
     async def _next(self) -> End | None:
         frame = await self._receive()
+        if not isinstance(frame, TextDelta | Report):
+            self._speech.close()
         match frame:
+            case TextDelta():
+                await self._heard(frame)
             case ToolRequest():
                 await self._send(self._with_notice(await self.tools.handle(frame)))
             case Submit():
@@ -202,6 +214,14 @@ class Running:
                 _log.warning("harness_out_of_turn", turn_id=self._turn.id, frame=frame.type)
                 raise BoxFailed("harness_protocol_error")
         return None
+
+    async def _heard(self, delta: TextDelta) -> None:
+        # What is written counts by itself: it is more than all other frames, and none of it is believed.
+        self._frames -= 1
+        try:
+            await self._speech.take(delta)
+        except HarnessProtocolError as error:
+            raise self._failed(error) from error
 
     def _with_notice(self, result: ToolResult) -> ToolResult:
         """The result; once in a turn, when little of a budget is left, with word of it."""
@@ -272,21 +292,25 @@ class Running:
             result_json=result_json,
             result_error=result_error,
         )
-        message = catalogue.message_completed(
-            turn_id=self._turn.id,
-            attempt=self._turn.attempt,
-            message_id=self._bench.ids.new("msg"),
-            text=text,
-            final=True,
-        )
         await self._dismiss()
-        return End(ending, (*news, *answer.news, *of_text, message))
+        return End(ending, (*news, *answer.news, *of_text, *self._message(text)))
+
+    def _message(self, text: str) -> Iterable[NewEvent]:
+        """The answer's own events; one that was streamed has begun already."""
+        turn, streamed = self._turn, self._speech.message_id
+        message_id = streamed or self._bench.ids.new("msg")
+        if streamed is None:
+            yield catalogue.message_started(turn_id=turn.id, attempt=turn.attempt, message_id=message_id)
+        yield catalogue.message_completed(
+            turn_id=turn.id, attempt=turn.attempt, message_id=message_id, text=text, final=True
+        )
 
     async def _denied(self, ruling: Ruling, news: tuple[NewEvent, ...]) -> End | None:
         # Without a budget the agent cannot say anything else, so there is nothing to repair with.
         if self._spent or not self._repairs.take():
             await self._dismiss()
             return End(endings.denied_output(self._turn, self.ran, ruling), news)
+        self._speech.close()
         await self._send(ResponseDenied(list(ruling.reasons), self._repairs.left))
         return None
 

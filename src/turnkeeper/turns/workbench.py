@@ -14,6 +14,7 @@ from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.governor import Governor
 from turnkeeper.turns.measures import NoMeasures, WorkerMeasures
 from turnkeeper.turns.model import ModelChoice
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import TurnStore, Wakeups
 from turnkeeper.turns.schema_check import SchemaChecker
@@ -75,7 +76,8 @@ class Workbench:
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
     a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
-    answers turns wait for. `measures` hears how long things took.
+    answers turns wait for. `texts` is where what agents write is shown while they write it. `measures` hears how long
+    things took.
     """
 
     owner: str
@@ -96,5 +98,6 @@ class Workbench:
     settings: WorkerSettings
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
+    texts: OpenTexts | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions

@@ -148,6 +148,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             largest_box=_largest_box(base.settings.sandbox.largest),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
+        texts=base.texts,
     )
 
 

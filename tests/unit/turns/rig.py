@@ -23,6 +23,7 @@ from turnkeeper.testing.scripted_guardian import ScriptedGuardian
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
 from turnkeeper.turns.model import AgentLimits, Budget, CanceledBy, ClientTool, ModelChoice, Session, Turn
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.permissions import Permission
 from turnkeeper.turns.ports import GuardianLink, NewAgent, NewSession, NewTurn
 from turnkeeper.turns.schema_check import SchemaError
@@ -72,6 +73,7 @@ class Rig:
     limits: AgentLimits = field(default_factory=AgentLimits)
     permissions: dict[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    streamed: bool = False
 
     def work(self) -> None:
         """The worker begins."""
@@ -101,6 +103,7 @@ class Rig:
                 "{}",
                 permissions=self.permissions,
                 client_tools=self.client_tools,
+                stream_before_decision=self.streamed,
             )
         )
         return await self.store.create_session(NewSession(agent.id, None, "{}", budget))
@@ -219,6 +222,7 @@ async def rig(
         tools=TOOLS,
         output_mode_of=lambda _: "tool",
         settings=settings,
+        texts=OpenTexts(wakeups),
     )
     made = Rig(store, wakeups, guardian, sandbox, gateway, bench, Worker(bench))
     try:

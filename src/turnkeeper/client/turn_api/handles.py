@@ -123,7 +123,7 @@ class AsyncTurn(TurnView):
         async for members in listed(self._connection, call, page=EVENTS_PAGE):
             yield Event(members)
 
-    async def usage(self) -> TurnUsage:
+    async def usage_ledger(self) -> TurnUsage:
         """What the turn has used so far, and each model call with what was reserved and what it came to."""
         return TurnUsage((await self._connection.ask(Call("GET", self._path("usage"), repeatable=True))).members)
 

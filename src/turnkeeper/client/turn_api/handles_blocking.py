@@ -125,7 +125,7 @@ class Turn(TurnView):
         for members in listed(self._connection, call, page=EVENTS_PAGE):
             yield Event(members)
 
-    def usage(self) -> TurnUsage:
+    def usage_ledger(self) -> TurnUsage:
         """What the turn has used so far, and each model call with what was reserved and what it came to."""
         return TurnUsage((self._connection.ask(Call("GET", self._path("usage"), repeatable=True))).members)
 
