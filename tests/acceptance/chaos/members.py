@@ -21,7 +21,7 @@ from tests.acceptance.chaos.namespaces import Host
 LAUNCHER: Final = Path(__file__).with_name("launch.py")
 READY_TIMEOUT_S: Final = 400
 GONE_TIMEOUT_S: Final = 90
-MAX_FAILED_STARTS: Final = 50
+MAX_FAILED_STARTS: Final = 25
 RESTART_S: Final = 0.3
 LOG_TAIL: Final = 3_000
 
