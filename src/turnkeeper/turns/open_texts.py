@@ -88,7 +88,7 @@ class OpenTexts:
         """The open texts of a session, in the order in which they were begun."""
         with self._lock:
             found = [self._texts[key] for key in self._by_session.get(session_id, ())]
-        return tuple(sorted(found, key=lambda text: (text.after, text.kind == "message")))
+        return tuple(sorted(found, key=lambda text: (text.after, text.kind == "message", text.message_id)))
 
     def write(self, text: OpenText, piece: str) -> None:
         """The agent of this process has written `piece` at the end of `text`, as it was after the last piece."""
