@@ -94,7 +94,8 @@ class Place:
         """Somebody denies the turn's approval, with a key of the turn API."""
         assert approval_id in self.run("approvals", "list", "--turns")
         waiting = json.loads(self.run("approvals", "list", "--json"))
-        assert [one.get("id") for one in waiting] == [approval_id]
+        # Questions of turns that other tests ended may still wait at the Guardian; those have no turn to be settled.
+        assert [one["id"] for one in waiting if "id" in one] == [approval_id]
         key_file = self.key_file("keys", "create")
         self.run("approvals", "deny", approval_id, "--key-file", key_file, "--note", "no")
 
