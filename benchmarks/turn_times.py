@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.acceptance.apart import apart
+from tests.acceptance.apart import Part, apart
 from tests.acceptance.server import Json, ProcessMark, Server, alive
 
 REFILL_S = 5.0
@@ -278,7 +278,9 @@ def takeover_times(folder: Path, turns: int) -> Iterator[float]:
             workers = [place.work(name) for name in ("one", "two")]
             turn = place.post(f"/v1/sessions/{place.session()}/turns", {"input": LONG})
             place.until(turn["id"], "running")
-            held = next(part for part in workers if _has_workspace(part.log_file.parent / f"{part.name}-data"))
+            # A turn runs before its first tool call takes the session's workspace.
+            until(lambda: bool(_holding(workers)), "a worker takes the workspace")  # noqa: B023  called here alone
+            held = _holding(workers)[0]
             begin = time.perf_counter()
             held.send(signal.SIGKILL)
             ended = place.turn(turn["id"], wait_ms=60_000)
@@ -286,8 +288,12 @@ def takeover_times(folder: Path, turns: int) -> Iterator[float]:
             assert ended["stop_reason"] == "sandbox_lost", ended
 
 
-def _has_workspace(data_dir: Path) -> bool:
-    return any((data_dir / "workspaces").iterdir())
+def _holding(workers: Sequence[Part]) -> list[Part]:
+    return [part for part in workers if _has_workspace(part.log_file.parent / f"{part.name}-data" / "workspaces")]
+
+
+def _has_workspace(folder: Path) -> bool:
+    return folder.exists() and any(folder.iterdir())
 
 
 def until(reached: Callable[[], bool], what: str) -> None:
