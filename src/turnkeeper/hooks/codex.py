@@ -19,7 +19,11 @@ from turnkeeper.hooks.events import (
     Ruling,
     ToolFinished,
     ToolRequested,
+    has_happened,
 )
+
+RECORDED: Final = ("SessionStart", "Stop", "SessionEnd")
+"""Hooks about what has happened: one that fails must not keep the client going."""
 
 EVENTS: Final = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
 """The hooks that are installed."""
@@ -34,6 +38,8 @@ def render_reply(event: HookEvent, ruling: Ruling) -> Reply:
     """What Codex is told."""
     if isinstance(ruling, Proceed):
         return Reply()
+    if has_happened(event):
+        return Reply(stderr=ruling.reason if isinstance(ruling, Block) else "")
     if isinstance(event, ToolRequested):
         return _decided(ruling)
     if isinstance(event, ToolFinished):

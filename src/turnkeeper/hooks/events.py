@@ -65,6 +65,11 @@ class SessionOver:
 HookEvent: TypeAlias = SessionBegan | PromptSubmitted | ToolRequested | ToolFinished | TurnStopped | SessionOver
 
 
+def has_happened(event: HookEvent) -> bool:
+    """Whether it can only be recorded. To block a stop means to go on, which the clients then do, again and again."""
+    return isinstance(event, SessionBegan | TurnStopped | SessionOver)
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """One hook's input. `session` is the client's own id, text of its choosing."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final, cast
 
-from turnkeeper.hooks.claude_code import EVENTS
+from turnkeeper.hooks.claude_code import EVENTS, RECORDED
 from turnkeeper.hooks.install import MODULE, HookFileUnusable, Installation, Presence, read_text, write_text
 
 CLIENT: Final = "claude-code"
@@ -74,12 +74,13 @@ class ClaudeCodeFile:
 def _entry(event: str, installation: Installation) -> dict[str, Any]:
     # A broken hook after a tool must not show the output: there a fixed answer takes the place of exit code 2.
     otherwise = f"printf %s '{_WITHHELD}'" if event == "PostToolUse" else "exit 2"
+    if event in RECORDED:
+        otherwise = "exit 0"
     hook = {
         "type": "command",
         "command": installation.command(CLIENT, otherwise=otherwise),
         "timeout": installation.settings.client_timeout_s,
-        "onFailure": "block",
-    }
+    } | ({} if event in RECORDED else {"onFailure": "block"})
     matcher = {"matcher": "*"} if event in _MATCHED else {}
     return {**matcher, "hooks": [hook]}
 

@@ -12,7 +12,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.toml_document import TOMLDocument
 
-from turnkeeper.hooks.codex import EVENTS
+from turnkeeper.hooks.codex import EVENTS, RECORDED
 from turnkeeper.hooks.install import MODULE, HookFileUnusable, Installation, Presence, read_text, write_text
 
 CLIENT: Final = "codex"
@@ -106,6 +106,8 @@ class CodexFile:
 def _entry(event: str, installation: Installation) -> dict[str, Any]:
     # A broken hook after a tool must not show the output: there a fixed answer takes the place of exit code 2.
     otherwise = f"printf %s '{_WITHHELD}'" if event == "PostToolUse" else "exit 2"
+    if event in RECORDED:
+        otherwise = "exit 0"
     hook = {
         "type": "command",
         "command": installation.command(CLIENT, otherwise=otherwise),

@@ -9,6 +9,7 @@ from turnkeeper.hooks import claude_code, codex, opencode
 from turnkeeper.hooks.events import (
     Block,
     Dialect,
+    HookEvent,
     HookInputInvalid,
     Proceed,
     PromptSubmitted,
@@ -78,6 +79,15 @@ def test_what_no_hook_is_known_to_send_is_refused(dialect: Dialect, document: di
 @pytest.mark.parametrize("dialect", [claude_code, codex])
 def test_an_allowed_call_is_left_to_the_clients_own_rules(dialect: Dialect) -> None:
     assert dialect.render_reply(CALL, Proceed()) == Reply()
+
+
+@pytest.mark.parametrize("dialect", [claude_code, codex])
+@pytest.mark.parametrize("event", [SessionBegan(), TurnStopped(), SessionOver()], ids=repr)
+def test_what_has_happened_is_never_blocked_which_would_keep_the_client_going(
+    dialect: Dialect, event: HookEvent
+) -> None:
+    reply = dialect.render_reply(event, Block("the Guardian is gone"))
+    assert (reply.stdout, reply.exit_code, reply.stderr) == (b"", 0, "the Guardian is gone")
 
 
 @pytest.mark.parametrize("dialect", [claude_code, codex])
