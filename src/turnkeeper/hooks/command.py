@@ -6,7 +6,6 @@ never write to standard output but the whole reply, at once, as its last act.
 """
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -65,8 +64,9 @@ def main(words: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  whatever it is: a client takes it for consent unless it ends in a block
         return _blocked(f"the hook failed: {type(error).__name__}: {error}")
     sys.stderr.write(reply.stderr)
-    if reply.stdout:
-        os.write(1, reply.stdout)
+    # All of it, or an exception and with it a block: half an answer is none, and counts as consent.
+    sys.stdout.buffer.write(reply.stdout)
+    sys.stdout.buffer.flush()
     return reply.exit_code
 
 
