@@ -27,7 +27,10 @@ class Inbox:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # its sender was killed in the middle: nothing was delivered
+                    return
                 taken = inbox.take(body, {name.lower(): value for name, value in self.headers.items()})
                 self.send_response(204 if taken else 500)
                 self.end_headers()
