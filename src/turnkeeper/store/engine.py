@@ -7,6 +7,7 @@ raises is rolled back. A body may be run again when the database asks for it, so
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, make_url
@@ -89,6 +90,10 @@ class Database:
     def lock_name(self, connection: Connection, name: str, wait_ms: int) -> bool:
         """Takes a name until the end of the transaction, waiting so long; whether it could. If not, roll back."""
         return self._engines.lock_name(connection, name, wait_ms)
+
+    def read_clock(self, connection: Connection) -> datetime:
+        """The database's own time."""
+        return self._engines.read_clock(connection)
 
     async def close(self) -> None:
         """Waits for running transactions and closes every connection."""

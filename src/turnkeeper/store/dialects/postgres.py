@@ -1,6 +1,7 @@
 """PostgreSQL: a pool of threads with psycopg, row locks on the session, reads from one snapshot."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, text
@@ -8,6 +9,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from turnkeeper.clock import from_epoch_ms
 from turnkeeper.store.dialects.engines import Engines
 
 WRITER_THREADS: Final = 8
@@ -59,6 +61,7 @@ def open_postgres(url: URL) -> Engines:
         is_transient=_is_transient,
         lock_schema=_lock_schema,
         lock_name=_lock_name,
+        read_clock=_read_clock,
         migrates_at_open=False,
     )
 
@@ -98,6 +101,11 @@ def _is_transient(error: DBAPIError) -> bool:
 
 def _lock_schema(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+
+
+def _read_clock(connection: Connection) -> datetime:
+    told = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+    return from_epoch_ms(connection.execute(told).scalar_one())
 
 
 def _lock_name(connection: Connection, name: str, wait_ms: int) -> bool:
