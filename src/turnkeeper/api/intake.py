@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue, member_slices
+from turnkeeper.api.agent_harness import parse_harness
 from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody, element_slices
@@ -36,7 +37,9 @@ DEFAULT_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
-_AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata", "sandbox"})
+_AGENT_NAMES = frozenset(
+    {"name", "model", "instructions", "tools", "permissions", "limits", "metadata", "sandbox", "harness"}
+)
 _TURN_NAMES = frozenset(
     {
         "input",
@@ -78,6 +81,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     limits = _limits(fields.object("limits"))
     metadata_json = parse_metadata(fields, body, deps.settings)
     sandbox = parse_sandbox(fields.object("sandbox"), deps.settings.largest_box)
+    harness = parse_harness(fields, deps.settings.harnesses)
     fields.finish()
     return NewAgent(
         name,
@@ -89,6 +93,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         permissions=permissions,
         client_tools=client_tools,
         sandbox=sandbox,
+        harness=harness,
     )
 
 

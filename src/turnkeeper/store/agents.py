@@ -125,4 +125,5 @@ def _columns(tx: Tx, new: NewAgent) -> dict[str, object]:
         "client_tools_json": to_json([asdict(tool) for tool in new.client_tools]),
         "pause_expiry_ms": new.limits.pause_expiry_ms,
         "sandbox_json": to_json(asdict(new.sandbox)),
+        "harness_json": to_json(asdict(new.harness)),
     }

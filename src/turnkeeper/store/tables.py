@@ -98,6 +98,7 @@ def _agent_version() -> tuple[Column[Any], ...]:
         Column("client_tools_json", Text, nullable=False, server_default="[]"),
         Column("pause_expiry_ms", BigInteger),
         Column("sandbox_json", Text, nullable=False, server_default="{}"),
+        Column("harness_json", Text, nullable=False, server_default="{}"),
     )
 
 

@@ -13,7 +13,7 @@ from turnkeeper.errors import LocalProtocolError, TurnkeeperError
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started, ToolSpec
-from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, TurnMeter
+from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, LoopOrder, TurnMeter
 from turnkeeper.turns.history import rebuild_history
 from turnkeeper.turns.inputs import received_text
 from turnkeeper.turns.lease import Lease
@@ -104,7 +104,7 @@ class Starter:
 
     async def _try(self, turn: Turn) -> Turn:
         bench, timeout_ms = self._bench, self._bench.settings.start_timeout_ms
-        box = await within(bench.waiter, bench.boxes.loop_box(), timeout_ms=timeout_ms)
+        box = await within(bench.waiter, bench.boxes.loop_box(self._order(turn)), timeout_ms=timeout_ms)
         self._box, self._since_ms = box, bench.clock.monotonic_ms()
         opening = bench.gateway.open(box.socket_dir, self._claim.agent.model, self._meter)
         self._handle = await within(bench.waiter, opening, timeout_ms=timeout_ms)
@@ -113,6 +113,10 @@ class Starter:
         if not isinstance(frame, Started) or frame.turn_id != turn.id:
             raise HarnessProtocolError("the harness did not begin with `started` for its turn")
         return await bench.store.started(self._lease.fence, self._news(turn, box), resumed=self._from_pause)
+
+    def _order(self, turn: Turn) -> LoopOrder:
+        agent = self._claim.agent
+        return LoopOrder(agent.harness, self._bench.workspaces / turn.session_id, agent.sandbox, agent.model)
 
     async def _frame(self, turn: Turn, gateway_socket: str) -> Start:
         bench, agent = self._bench, self._claim.agent
