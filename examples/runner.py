@@ -8,17 +8,18 @@ import http.client
 import json
 import socket
 import sys
+from typing import Any
 
 
 def say(**frame: object) -> None:
     print(json.dumps(frame), flush=True)
 
 
-def hear() -> dict:
+def hear() -> dict[str, Any]:
     return json.loads(sys.stdin.readline())
 
 
-def ask_model(start: dict, text: str) -> str:
+def ask_model(start: dict[str, Any], text: str) -> str:
     connection = http.client.HTTPConnection("gateway")
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(start["gateway_socket"])

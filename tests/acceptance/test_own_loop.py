@@ -1,7 +1,7 @@
 """A loop that is no part of Turnkeeper: the example's 30 lines run turns in the loop box, under the Guardian."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "runner.py"
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Server]:
+def serving(folder: Path) -> Generator[Server]:
     """A server that lends one program, and a model that repeats what it was asked."""
 
     def answer(seen: SeenRequest) -> ScriptedAnswer:

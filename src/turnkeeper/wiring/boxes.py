@@ -58,13 +58,14 @@ class WorkerBoxes:
         """A box for one turn's loop. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         asked = self._orders.order_for(order)
         if asked is not None and asked.workspace is not None:
+            asked.workspace.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _let_in(asked.workspace.path)
         return await self._driver.loop_box(asked)
 
     async def tool_box(self, workspace: Path, size: BoxSize) -> "WorkerToolBox":
         """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         _let_in(workspace)
-        return WorkerToolBox(await self._driver.tool_box(workspace, _order(size)))
+        return WorkerToolBox(await self._driver.tool_box(workspace, order_of(size)))
 
 
 class WorkerToolBox:
@@ -101,7 +102,8 @@ def _let_in(workspace: Path) -> None:
         workspace.chmod(WORKSPACE_MODE)
 
 
-def _order(size: BoxSize) -> ToolBoxOrder:
+def order_of(size: BoxSize) -> ToolBoxOrder:
+    """What an agent's box may use, in the driver's terms."""
     memory, disk = size.memory_mib, size.disk_mib
     return ToolBoxOrder(
         cpu_millis=size.cpu_millis,

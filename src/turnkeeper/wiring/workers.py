@@ -23,7 +23,7 @@ from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.turns.workbench import Workbench, WorkerSettings
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
-from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
+from turnkeeper.wiring.boxes import WorkerBoxes, make_driver, order_of
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
 from turnkeeper.wiring.harnesses import BoxOrders
 from turnkeeper.wiring.metrics import Metrics
@@ -58,7 +58,7 @@ async def open_worker(
         liveness=await stack.enter_async_context(working_as(owner, url, base)),
         store=store,
         governor=make_governor(base, store, side, metrics),
-        boxes=WorkerBoxes(driver, BoxOrders(settings.harness)),
+        boxes=WorkerBoxes(driver, BoxOrders(settings.harness, settings.providers, order_of)),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
         wakeups=base.wakeups,
