@@ -1,19 +1,17 @@
 """Claude Code in a box: managed settings with our hooks alone, Messages, `--print` with its stream of JSON. Pure."""
 
 import json
-from collections.abc import Collection, Mapping
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final, cast
 
-from turnkeeper.boxed.clients import Heard, Task
+from turnkeeper.boxed.clients import HOOK_TIMEOUT_S, Heard, Task
 from turnkeeper.boxed.lines import member, objects, text_member
 from turnkeeper.boxed.places import HOME, MODEL_HOST
 from turnkeeper.hooks import claude_code
 from turnkeeper.hooks.events import Dialect
 from turnkeeper.sandbox.protocol import ModelWire
-
-HOOK_TIMEOUT_S: Final = 86_400
-"""The answer is the worker's, which ends the box where none comes; the client is not to give up before."""
 
 _MATCHED: Final = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 _WITHHELD: Final = json.dumps(
@@ -44,7 +42,7 @@ class ClaudeCode:
         }
     )
 
-    def files(self, hook: str, model: str) -> Mapping[str, str]:
+    def files(self, hook: Sequence[str], model: str) -> Mapping[str, str]:
         """The managed settings: our hooks and no others, whatever the workspace says."""
         del model
         hooks = {event: [_entry(event, hook)] for event in claude_code.EVENTS}
@@ -58,8 +56,9 @@ class ClaudeCode:
         modes = ["--permission-mode", "bypassPermissions", "--output-format", "stream-json", "--verbose"]
         return ["--print", "--model", task.model, *modes, *schema, *resumed]
 
-    def output(self) -> "ClaudeCodeOutput":
+    def output(self, task: Task) -> "ClaudeCodeOutput":
         """Reads one run."""
+        del task
         return ClaudeCodeOutput()
 
 
@@ -83,8 +82,9 @@ class ClaudeCodeOutput:
             case _:
                 pass
 
-    def ungoverned(self, asked: Collection[str]) -> str | None:
+    def ungoverned(self, asked: Collection[str], before: int) -> str | None:
         """A call whose result the agent was given, and which no hook asked about."""
+        del before
         return next((name for call, name in self.heard.finished.items() if call not in asked), None)
 
     def _said(self, line: Mapping[str, object]) -> None:
@@ -121,12 +121,12 @@ def _text_of(content: object) -> str:
     return "".join(text_member(cast("dict[str, object]", block), "text") for block in blocks if isinstance(block, dict))
 
 
-def _entry(event: str, hook: str) -> dict[str, object]:
+def _entry(event: str, hook: Sequence[str]) -> dict[str, object]:
     # A broken hook after a tool must not show the output: there a fixed answer takes the place of exit code 2.
     otherwise = f"printf %s '{_WITHHELD}'" if event == "PostToolUse" else "exit 2"
     command = {
         "type": "command",
-        "command": f"{hook} || {otherwise}",
+        "command": f"{shlex.join(hook)} || {otherwise}",
         "timeout": HOOK_TIMEOUT_S,
         "onFailure": "block",
     }

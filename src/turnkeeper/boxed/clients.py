@@ -3,12 +3,15 @@
 A client's module has one class of each: `Client` for what is written for it, `Output` for what is read of it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from turnkeeper.hooks.events import Dialect
 from turnkeeper.sandbox.protocol import ModelWire
+
+HOOK_TIMEOUT_S: Final = 86_400
+"""The answer is the worker's, which ends the box where none comes; the client is not to give up before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,11 @@ class Output(Protocol):
         """One line of it."""
         ...
 
-    def ungoverned(self, asked: Collection[str]) -> str | None:
-        """The name of a tool that was called although its hook had not asked; `asked` are the calls that were."""
+    def ungoverned(self, asked: Collection[str], before: int) -> str | None:
+        """The name of a tool that was called although no hook had asked.
+
+        `asked` are the calls that hooks asked about, `before` how many of them before this run.
+        """
         ...
 
 
@@ -60,14 +66,14 @@ class Client(Protocol):
     instructions_file: ClassVar[str]
     environment: ClassVar[Mapping[str, str]]
 
-    def files(self, hook: str, model: str) -> Mapping[str, str]:
-        """Its settings by path inside, which nothing in the box can change. `hook` is the shell's line for a hook."""
+    def files(self, hook: Sequence[str], model: str) -> Mapping[str, str]:
+        """Its settings by path inside, which nothing in the box can change. `hook` is the command of a hook."""
         ...
 
     def words(self, task: Task) -> list[str]:
         """The words of its command line."""
         ...
 
-    def output(self) -> Output:
+    def output(self, task: Task) -> Output:
         """Reads one run."""
         ...

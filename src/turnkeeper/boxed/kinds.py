@@ -5,5 +5,7 @@ from typing import Final
 
 from turnkeeper.boxed.claude_code import ClaudeCode
 from turnkeeper.boxed.clients import Client
+from turnkeeper.boxed.codex import Codex
+from turnkeeper.boxed.opencode import Opencode
 
-KINDS: Final[Mapping[str, Client]] = {"claude-code": ClaudeCode()}
+KINDS: Final[Mapping[str, Client]] = {"claude-code": ClaudeCode(), "codex": Codex(), "opencode": Opencode()}

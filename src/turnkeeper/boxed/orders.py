@@ -1,6 +1,5 @@
 """What a client's box is ordered with: its command, the paths it may read, its settings, its variables. Pure."""
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +18,6 @@ class BoxNeeds:
 
 def box_needs(kind: str, client: Client, *, python: str, model: str) -> BoxNeeds:
     """For one agent: `python` runs the runner and the hooks inside."""
-    hook = shlex.join([python, "-I", "-S", HOOK_FILE])
+    hook = (python, "-I", "-S", HOOK_FILE)
     files = {path: text.encode() for path, text in client.files(hook, model).items()}
     return BoxNeeds((python, "-I", "-m", "turnkeeper.boxed", kind), files, client.environment)

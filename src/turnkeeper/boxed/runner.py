@@ -15,9 +15,9 @@ from turnkeeper.boxed.clients import Client, Heard, Task
 from turnkeeper.boxed.hook import ADDRESS
 from turnkeeper.boxed.hook_door import HookDesk, HookDoor
 from turnkeeper.boxed.loopback import Loopback
-from turnkeeper.boxed.places import CLIENTS, HOME, MODEL_PORT
+from turnkeeper.boxed.places import CLIENTS, HOME, MODEL_PORT, SCHEMA_FILE
 from turnkeeper.boxed.process import ClientFloods, Ran, run_client
-from turnkeeper.boxed.prompts import FIRST_ANSWER, denial_prompt, first_prompt, repair_prompt
+from turnkeeper.boxed.prompts import FIRST_ANSWER, denial_prompt, first_prompt, repair_prompt, schema_words
 from turnkeeper.boxed.worker_link import WorkerLink
 from turnkeeper.harness.channel import FrameChannel, WorkerGone
 from turnkeeper.sandbox.protocol import (
@@ -89,6 +89,8 @@ class ClientTurn:
 
     async def _converse(self) -> None:
         prompt = first_prompt(self._start)
+        if self._start.output_schema is not None and self._client.wire == "chat_completions":
+            prompt = f"{prompt}\n\n{schema_words(self._start.output_schema)}"
         while True:
             error = await self._answered(prompt)
             verdict = await self._report(error)
@@ -118,10 +120,10 @@ class ClientTurn:
 
     async def _prompted(self, prompt: str) -> str | None:
         task = Task(self._start.model, self._start.output_schema, self._heard.session)
-        output = self._client.output()
+        output, before = self._client.output(task), len(self._desk.asked)
 
         def check() -> None:
-            name = output.ungoverned(self._desk.asked)
+            name = output.ungoverned(self._desk.asked, before)
             if name is not None:
                 raise CalledUngoverned(name)
 
@@ -158,6 +160,8 @@ class ClientTurn:
         path.parent.mkdir(parents=True, exist_ok=True)
         if self._start.instructions:
             path.write_text(self._start.instructions)
+        if self._start.output_schema is not None:
+            Path(self._place.home, SCHEMA_FILE).write_text(self._start.output_schema)
 
 
 Verdict: Final = (Done, ResponseDenied)
