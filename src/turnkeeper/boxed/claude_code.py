@@ -42,6 +42,8 @@ class ClaudeCode:
         }
     )
 
+    home_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
     def files(self, hook: Sequence[str], model: str) -> Mapping[str, str]:
         """The managed settings: our hooks and no others, whatever the workspace says."""
         del model

@@ -58,13 +58,15 @@ class Output(Protocol):
 
 class Client(Protocol):
     """One client: the protocol in which it speaks to its model, its hooks' words, its program below the folder that npm
-    filled, where it looks for standing instructions below its home, the variables of its box."""
+    filled, where it looks for standing instructions below its home, the variables of its box, and what its home has to
+    begin with."""
 
     wire: ClassVar[ModelWire]
     dialect: ClassVar[Dialect]
     program: ClassVar[str]
     instructions_file: ClassVar[str]
     environment: ClassVar[Mapping[str, str]]
+    home_files: ClassVar[Mapping[str, str]]
 
     def files(self, hook: Sequence[str], model: str) -> Mapping[str, str]:
         """Its settings by path inside, which nothing in the box can change. `hook` is the command of a hook."""

@@ -41,6 +41,8 @@ class Codex:
         {"HOME": HOME, "CODEX_HOME": f"{HOME}/.codex", "MODEL_KEY": "none"}
     )
 
+    home_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
     def files(self, hook: Sequence[str], model: str) -> Mapping[str, str]:
         """The managed requirements: our hooks, and no others."""
         del model

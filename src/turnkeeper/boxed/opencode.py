@@ -17,9 +17,13 @@ from turnkeeper.hooks import opencode
 from turnkeeper.hooks.events import Dialect
 from turnkeeper.sandbox.protocol import ModelWire
 
-CONFIG_FILE: Final = "/run/turnkeeper/opencode.json"
+CONFIG_FILE: Final = "/etc/opencode/opencode.json"
+"""The managed settings, which come after all others."""
 PLUGIN_FILE: Final = "/run/turnkeeper/opencode_plugin.js"
 
+_FOLDER: Final = ".config/opencode"
+_LOCK: Final = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+"""Otherwise it would fetch this for plugins, and wait for more than a minute where there is no network."""
 _LONGEST_TIMER_MS: Final = 2**31 - 1
 """A longer one is over at once in JavaScript."""
 _NOT_TOOLS: Final = frozenset({"invalid"})
@@ -33,14 +37,18 @@ class Opencode:
     wire: ClassVar[ModelWire] = "chat_completions"
     dialect: ClassVar[Dialect] = opencode
     program: ClassVar[str] = "node_modules/opencode-ai/bin/opencode.exe"
-    instructions_file: ClassVar[str] = ".config/opencode/AGENTS.md"
+    instructions_file: ClassVar[str] = f"{_FOLDER}/AGENTS.md"
     environment: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
             "HOME": HOME,
-            "OPENCODE_CONFIG": CONFIG_FILE,
+            "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
         }
+    )
+
+    home_files: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {f"{_FOLDER}/package-lock.json": json.dumps(_LOCK), f"{_FOLDER}/node_modules/.keep": ""}
     )
 
     def files(self, hook: Sequence[str], model: str) -> Mapping[str, str]:

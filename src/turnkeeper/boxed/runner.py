@@ -79,7 +79,7 @@ class ClientTurn:
         try:
             await door.listen(self._place.hooks)
             await loopback.listen(self._place.model_port)
-            self._write_instructions()
+            self._furnish()
             await self._converse()
         except CalledUngoverned as called:
             await self._link.tell(Ungoverned(str(called)))
@@ -155,13 +155,15 @@ class ClientTurn:
             return None
         return "invalid" if self._submissions else "not_submitted"
 
-    def _write_instructions(self) -> None:
-        path = Path(self._place.home, self._client.instructions_file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if self._start.instructions:
-            path.write_text(self._start.instructions)
+    def _furnish(self) -> None:
+        """Puts into the client's home what it is to find there."""
+        home, client = Path(self._place.home), self._client
+        for name in (client.instructions_file, *client.home_files):
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+        for name, text in {**client.home_files, client.instructions_file: self._start.instructions}.items():
+            (home / name).write_text(text)
         if self._start.output_schema is not None:
-            Path(self._place.home, SCHEMA_FILE).write_text(self._start.output_schema)
+            (home / SCHEMA_FILE).write_text(self._start.output_schema)
 
 
 Verdict: Final = (Done, ResponseDenied)
