@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.acceptance.guardian_alone import GuardianAlone
 from tests.acceptance.hooked import POLICY
 from tests.acceptance.server import NO_WARM_BOXES, Json, Server
 from tests.clients.clients import ROOT, RealClient
@@ -34,6 +35,11 @@ class Boxed:
         session = self.server.post("/v1/sessions", {"agent_id": agent["id"]})
         return self.server.post(f"/v1/sessions/{session['id']}/turns", {"input": "Do it.", **turn})
 
+    def again(self, turn: Json) -> Json:
+        """Another turn of the same session, once it has ended."""
+        next_one = self.server.post(f"/v1/sessions/{turn['session_id']}/turns", {"input": "Go on."})
+        return self.server.ended(next_one["id"], timeout_s=300)
+
     def run(self, **turn: Any) -> Json:
         """The turn once it has ended."""
         return self.server.ended(self.begin(**turn)["id"], timeout_s=300)
@@ -44,13 +50,16 @@ class Boxed:
 
 
 @contextmanager
-def boxed(client: RealClient, folder: Path, answer: Answer) -> Generator[Boxed]:
-    """A server that lends the clients, under the rules of the hooks' tests."""
-    (folder / "policy.yaml").write_text(POLICY)
+def boxed(client: RealClient, folder: Path, answer: Answer, guardian: GuardianAlone | None = None) -> Generator[Boxed]:
+    """A server that lends the clients, under the rules of the hooks' tests, or with another process as its Guardian."""
+    (folder / "rules.yaml").write_text(POLICY)
+    guarded = f'policy = "{folder / "rules.yaml"}"'
+    if guardian is not None:
+        guarded = f'url = "{guardian.url}"\nsecret_file = "{guardian.secret}"'
     with running_scripted_model(answer) as model:
         config = f"""{NO_WARM_BOXES}
 [guardian]
-policy = "{folder / "policy.yaml"}"
+{guarded}
 [worker]
 pause_warm_ms = 300000
 [providers.scripted]

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from turnkeeper.boxed.clients import HOOK_TIMEOUT_S, Heard, Task
 from turnkeeper.boxed.lines import member, text_member
-from turnkeeper.boxed.places import HOME, MODEL_HOST, SCHEMA_FILE
+from turnkeeper.boxed.places import HOME, MODEL_HOST, SCHEMA_NAME
 from turnkeeper.hooks import codex
 from turnkeeper.hooks.events import Dialect
 from turnkeeper.sandbox.protocol import ModelWire
@@ -55,7 +55,7 @@ class Codex:
         chosen = {"model": task.model, "model_provider": "boxed", "sandbox_mode": "danger-full-access"}
         settings = {**chosen, **{f"model_providers.boxed.{name}": value for name, value in _PROVIDER.items()}}
         given = [word for name, value in settings.items() for word in ("-c", f"{name}={json.dumps(value)}")]
-        schema = [] if task.output_schema is None else ["--output-schema", SCHEMA_FILE]
+        schema = [] if task.output_schema is None else ["--output-schema", f"{HOME}/{SCHEMA_NAME}"]
         resumed = [] if task.session is None else ["resume", task.session]
         return ["exec", *given, "--skip-git-repo-check", "--json", *schema, *resumed, "-"]
 

@@ -6,6 +6,7 @@ HOOK_FILE: Final = "/run/turnkeeper/hook.py"
 CLIENTS: Final = "/opt/clients"
 """What npm made: `node_modules` with the three clients."""
 HOME: Final = "/tmp/home"  # noqa: S108  the box's own
-SCHEMA_FILE: Final = f"{HOME}/result.schema.json"
+SCHEMA_NAME: Final = "result.schema.json"
+"""In the client's home."""
 MODEL_PORT: Final = 8088
 MODEL_HOST: Final = f"http://127.0.0.1:{MODEL_PORT}"

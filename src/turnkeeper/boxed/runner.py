@@ -15,7 +15,7 @@ from turnkeeper.boxed.clients import Client, Heard, Task
 from turnkeeper.boxed.hook import ADDRESS
 from turnkeeper.boxed.hook_door import HookDesk, HookDoor
 from turnkeeper.boxed.loopback import Loopback
-from turnkeeper.boxed.places import CLIENTS, HOME, MODEL_PORT, SCHEMA_FILE
+from turnkeeper.boxed.places import CLIENTS, HOME, MODEL_PORT, SCHEMA_NAME
 from turnkeeper.boxed.process import ClientFloods, Ran, run_client
 from turnkeeper.boxed.prompts import FIRST_ANSWER, denial_prompt, first_prompt, repair_prompt, schema_words
 from turnkeeper.boxed.worker_link import WorkerLink
@@ -163,7 +163,7 @@ class ClientTurn:
         for name, text in {**client.home_files, client.instructions_file: self._start.instructions}.items():
             (home / name).write_text(text)
         if self._start.output_schema is not None:
-            (home / SCHEMA_FILE).write_text(self._start.output_schema)
+            (home / SCHEMA_NAME).write_text(self._start.output_schema)
 
 
 Verdict: Final = (Done, ResponseDenied)
