@@ -20,7 +20,17 @@ from turnkeeper.testing.recording_sandbox import HarnessScript, RecordingGateway
 from turnkeeper.testing.scripted_guardian import ScriptedGuardian
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
-from turnkeeper.turns.model import AgentLimits, Budget, CanceledBy, ClientTool, ModelChoice, Session, Turn
+from turnkeeper.turns.model import (
+    BUILTIN,
+    AgentLimits,
+    Budget,
+    CanceledBy,
+    ClientTool,
+    HarnessChoice,
+    ModelChoice,
+    Session,
+    Turn,
+)
 from turnkeeper.turns.permissions import Permission
 from turnkeeper.turns.ports import GuardianLink, NewAgent, NewSession, NewTurn
 from turnkeeper.turns.schema_check import SchemaError
@@ -70,6 +80,7 @@ class Rig:
     limits: AgentLimits = field(default_factory=AgentLimits)
     permissions: dict[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    harness: HarnessChoice = BUILTIN
 
     def work(self) -> None:
         """The worker begins."""
@@ -99,6 +110,7 @@ class Rig:
                 "{}",
                 permissions=self.permissions,
                 client_tools=self.client_tools,
+                harness=self.harness,
             )
         )
         return await self.store.create_session(NewSession(agent.id, None, "{}", budget))
