@@ -50,7 +50,14 @@ class Boxed:
 
 
 @contextmanager
-def boxed(client: RealClient, folder: Path, answer: Answer, guardian: GuardianAlone | None = None) -> Generator[Boxed]:
+def boxed(
+    client: RealClient,
+    folder: Path,
+    answer: Answer,
+    guardian: GuardianAlone | None = None,
+    *,
+    pause_warm_ms: int = 300_000,
+) -> Generator[Boxed]:
     """A server that lends the clients, under the rules of the hooks' tests, or with another process as its Guardian."""
     (folder / "rules.yaml").write_text(POLICY)
     guarded = f'policy = "{folder / "rules.yaml"}"'
@@ -61,7 +68,7 @@ def boxed(client: RealClient, folder: Path, answer: Answer, guardian: GuardianAl
 [guardian]
 {guarded}
 [worker]
-pause_warm_ms = 300000
+pause_warm_ms = {pause_warm_ms}
 [providers.scripted]
 kind = "{_KINDS[client.name]}"
 base_url = "{model.base_url}"

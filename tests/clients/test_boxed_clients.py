@@ -96,6 +96,19 @@ def test_a_boxed_client_does_what_the_guardian_allows_and_nothing_else(client: R
     assert ended["usage"]["model_calls"] >= len(COMMANDS) + 1
 
 
+def test_a_client_whose_box_was_let_go_of_goes_on_in_another_one(tmp_path: Path) -> None:
+    claude = CLIENTS[0]
+    with boxed(claude, tmp_path, Conversation(claude, "touch askme"), pause_warm_ms=100) as running:
+        turn = running.begin()
+        approve(running.server, turn)
+        ended = running.server.ended(turn["id"], timeout_s=300)
+        boxes = [event for event in running.server.events(turn["session_id"]) if event["type"] == "sandbox.ready"]
+        made, decided = running.made(ended), decisions(running, ended)
+    assert (ended["status"], len(boxes)) == ("completed", 2), ended
+    assert made == {"askme"}
+    assert decided == ["ask", "allow"]
+
+
 @each_client
 def test_nothing_of_a_boxed_client_runs_without_a_guardian(client: RealClient, tmp_path: Path) -> None:
     (tmp_path / "guardian").mkdir()

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
+import pytest
 from tests.contract.harness_rig import start_frame
 
-from turnkeeper.boxed import hook
+from turnkeeper.boxed import hook, process
 from turnkeeper.boxed.claude_code import ClaudeCode
 from turnkeeper.boxed.runner import Place, serve
 from turnkeeper.sandbox.protocol import (
@@ -51,6 +52,8 @@ for kind, value in runs[number]:
         said = [asked.returncode, asked.stdout.decode(), asked.stderr.decode()]
         with (here / "answers").open("a") as answers:
             answers.write(json.dumps(said) + "\\n")
+    elif kind == "leave":
+        subprocess.Popen(["sleep", "600"])
     elif kind == "hang":
         time.sleep(600)
     else:
@@ -275,3 +278,12 @@ def test_a_cancel_ends_the_client_and_is_acknowledged(tmp_path: Path) -> None:
 
     channel = play(tmp_path, [("hook", before()), ("hang", None)], answer=cancel)
     assert isinstance(channel.frames[-1], Canceled)
+
+
+def test_what_a_client_leaves_running_does_not_hold_up_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "DRAIN_TIMEOUT_S", 0.2)
+    report = play(tmp_path, [("leave", None), ("print", RESULT)]).frames[-1]
+    assert isinstance(report, Report)
+    assert (report.status, report.text) == ("completed", "done")

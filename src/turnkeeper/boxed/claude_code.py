@@ -19,6 +19,13 @@ _WITHHELD: Final = json.dumps(
 )
 _NOT_RUN: Final = "<tool_use_error>"
 """How Claude Code begins the error of a call that it did not make: an unknown tool, arguments that do not fit."""
+_MODEL_NAMES: Final = (
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL",
+    "ANTHROPIC_DEFAULT_OPUS_MODEL",
+    "CLAUDE_CODE_SUBAGENT_MODEL",
+)
+"""What it would call other models by: the gateway has the agent's own alone."""
 _OWN_TOOLS: Final = frozenset({"StructuredOutput"})
 """How the result is handed in; nothing runs."""
 
@@ -46,9 +53,8 @@ class ClaudeCode:
 
     def files(self, hook: Sequence[str], model: str) -> Mapping[str, str]:
         """The managed settings: our hooks and no others, whatever the workspace says."""
-        del model
         hooks = {event: [_entry(event, hook)] for event in claude_code.EVENTS}
-        settings = {"allowManagedHooksOnly": True, "hooks": hooks}
+        settings = {"allowManagedHooksOnly": True, "hooks": hooks, "env": dict.fromkeys(_MODEL_NAMES, model)}
         return {"/etc/claude-code/managed-settings.json": json.dumps(settings)}
 
     def words(self, task: Task) -> list[str]:

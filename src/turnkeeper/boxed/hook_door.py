@@ -13,6 +13,7 @@ from typing import Final, cast
 from turnkeeper.boxed.hook import MAX_REPORT_BYTES
 from turnkeeper.boxed.worker_link import WorkerLink
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.harness.channel import WorkerGone
 from turnkeeper.hooks.events import (
     Block,
     Dialect,
@@ -109,6 +110,8 @@ class HookDoor:
             return self._dialect.render_reply(event, await self._desk.rule(event))
         except TurnkeeperError as error:
             return Reply(stderr=f"turnkeeper: {error.message}\n", exit_code=2)
+        except WorkerGone:
+            return Reply(stderr="turnkeeper: nobody is there to decide\n", exit_code=2)
 
 
 async def _read_report(reader: asyncio.StreamReader) -> bytes:

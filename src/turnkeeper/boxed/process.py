@@ -32,30 +32,78 @@ async def run_client(argv: Sequence[str], prompt: str, output: Output, on_line: 
 
     However this ends, nothing of the client's own process group goes on.
     """
+    stdout, stderr = await _Pipe.open(MAX_LINE_BYTES), await _Pipe.open(MAX_COMPLAINT_BYTES)
+    complaint = _Tail(stderr.reader)
+    try:
+        process = await _started(argv, stdout, stderr)
+        reading = asyncio.ensure_future(_read(stdout.reader, output, on_line))
+        helping = [asyncio.ensure_future(complaint.fill()), asyncio.ensure_future(_feed(process, prompt))]
+        ended = asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                # Something that the client left running may hold its output open; that is no part of the answer.
+                await asyncio.wait({reading}, timeout=DRAIN_TIMEOUT_S)
+            strays = reading.result() if reading.done() else b""
+            status = await ended
+            await asyncio.wait({helping[0]}, timeout=DRAIN_TIMEOUT_S)
+            return Ran(status, (complaint.kept or strays).decode(errors="replace"))
+        finally:
+            _kill(process.pid)
+            for task in (reading, *helping):
+                task.cancel()
+            await ended
+    finally:
+        stdout.close()
+        stderr.close()
+
+
+class _Pipe:
+    """A pipe of our own: asyncio's would count a client as running for as long as anything holds its output open."""
+
+    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport, inlet: int) -> None:
+        self.reader = reader
+        self._transport = transport
+        self.inlet = inlet
+
+    @classmethod
+    async def open(cls, limit: int) -> "_Pipe":
+        """A new one."""
+        outlet, inlet = os.pipe()
+        reader = asyncio.StreamReader(limit=limit)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(outlet, "rb", 0)
+        )
+        return cls(reader, transport, inlet)
+
+    def close_inlet(self) -> None:
+        """Once the client has it."""
+        if self.inlet >= 0:
+            os.close(self.inlet)
+            self.inlet = -1
+
+    def close(self) -> None:
+        """Closes what is open of it."""
+        self.close_inlet()
+        self._transport.close()
+
+
+async def _started(argv: Sequence[str], stdout: _Pipe, stderr: _Pipe) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=MAX_LINE_BYTES,
+        stdout=stdout.inlet,
+        stderr=stderr.inlet,
         start_new_session=True,
     )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
-    complaining = asyncio.ensure_future(_tail(process.stderr))
-    try:
-        feeding = asyncio.ensure_future(_feed(process.stdin, prompt))
-        strays = await _read(process.stdout, output, on_line)
-        await feeding
-        status = await process.wait()
-        said = await asyncio.wait_for(complaining, DRAIN_TIMEOUT_S)
-        return Ran(status, (said or strays).decode(errors="replace"))
-    finally:
-        _kill(process.pid)
-        complaining.cancel()
-        await process.wait()
+    stdout.close_inlet()
+    stderr.close_inlet()
+    return process
 
 
-async def _feed(stdin: asyncio.StreamWriter, prompt: str) -> None:
+async def _feed(process: asyncio.subprocess.Process, prompt: str) -> None:
+    stdin = process.stdin
+    assert stdin is not None  # noqa: S101 - it was asked for
     try:
         stdin.write(prompt.encode())
         await stdin.drain()
@@ -82,11 +130,17 @@ async def _read(stdout: asyncio.StreamReader, output: Output, on_line: Callable[
         on_line()
 
 
-async def _tail(stderr: asyncio.StreamReader) -> bytes:
-    tail = b""
-    while piece := await stderr.read(MAX_COMPLAINT_BYTES):
-        tail = (tail + piece)[-MAX_COMPLAINT_BYTES:]
-    return tail
+class _Tail:
+    """The end of a stream."""
+
+    def __init__(self, stream: asyncio.StreamReader) -> None:
+        self.kept = b""
+        self._stream = stream
+
+    async def fill(self) -> None:
+        """Reads it all."""
+        while piece := await self._stream.read(MAX_COMPLAINT_BYTES):
+            self.kept = (self.kept + piece)[-MAX_COMPLAINT_BYTES:]
 
 
 def _kill(group: int) -> None:
