@@ -134,6 +134,23 @@ def test_a_boxed_client_hands_in_a_result(client: RealClient, tmp_path: Path) ->
 
 
 @each_client
+def test_a_boxed_client_whose_budget_is_spent_has_answered(client: RealClient, tmp_path: Path) -> None:
+    def answer(seen: SeenRequest) -> ScriptedAnswer:
+        if not client.has_tools(seen):
+            return ScriptedAnswer(text="A title")
+        return ScriptedAnswer(text="so far", tool_calls=(client.call("touch made"),))
+
+    with boxed(client, tmp_path, answer) as running:
+        turn = running.run(budget={"max_model_calls": 3})
+    assert (turn["status"], turn["stop_reason"], turn["output"]) == (
+        "completed",
+        "budget_reached",
+        {"text": "so far"},
+    ), turn
+    assert turn["usage"]["model_calls"] == 3
+
+
+@each_client
 def test_a_workspace_cannot_take_the_hooks_away(client: RealClient, tmp_path: Path) -> None:
     settings = {
         ".claude/settings.json": json.dumps({"disableAllHooks": True}),

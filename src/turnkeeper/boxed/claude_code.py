@@ -26,6 +26,8 @@ _MODEL_NAMES: Final = (
     "CLAUDE_CODE_SUBAGENT_MODEL",
 )
 """What it would call other models by: the gateway has the agent's own alone."""
+_NO_MODEL: Final = "<synthetic>"
+"""Who says what Claude Code puts into an agent's mouth: that a call of the model failed."""
 _OWN_TOOLS: Final = frozenset({"StructuredOutput"})
 """How the result is handed in; nothing runs."""
 
@@ -98,7 +100,8 @@ class ClaudeCodeOutput:
     def _said(self, line: Mapping[str, object]) -> None:
         blocks = objects(member(line, "message"), "content")
         texts = [text_member(block, "text") for block in blocks if block.get("type") == "text"]
-        self.heard.text = "\n".join(filter(None, texts)) or self.heard.text
+        if text_member(member(line, "message"), "model") != _NO_MODEL:
+            self.heard.text = "\n".join(filter(None, texts)) or self.heard.text
         for block in blocks:
             if block.get("type") == "tool_use":
                 self._names[text_member(block, "id")] = text_member(block, "name")

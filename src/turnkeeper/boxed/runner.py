@@ -34,7 +34,8 @@ from turnkeeper.sandbox.protocol import (
     Ungoverned,
 )
 
-BUDGET_CODE: Final = "budget_reached"
+BUDGET_WORDS: Final = ("budget_reached", "budget reached")
+"""How the gateway's refusal is found again in what clients make of it."""
 MAX_ERROR_CHARACTERS: Final = 500
 MAX_TEXT_CHARACTERS: Final = 256 * 1024
 
@@ -139,7 +140,7 @@ class ClientTurn:
 
     async def _report(self, error: str | None) -> Done | ResponseDenied:
         report = Report(
-            status="completed" if error is None or BUDGET_CODE in error else "failed",
+            status="completed" if error is None or _is_budget(error) else "failed",
             stop_reason="end_turn" if error is None else _stop_reason(error),
             text=self.said,
             result=self._accepted,
@@ -213,4 +214,8 @@ def _failure(heard: Heard, ran: Ran) -> str | None:
 
 
 def _stop_reason(error: str) -> Literal["budget_reached", "agent_error"]:
-    return "budget_reached" if BUDGET_CODE in error else "agent_error"
+    return "budget_reached" if _is_budget(error) else "agent_error"
+
+
+def _is_budget(error: str) -> bool:
+    return any(words in error for words in BUDGET_WORDS)

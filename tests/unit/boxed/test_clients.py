@@ -105,6 +105,13 @@ def test_claude_codes_answer_result_and_session_are_read() -> None:
     assert (heard.text, heard.value_json, heard.session, heard.done) == ("done", '{"n": 1}', "s", True)
 
 
+def test_what_claude_code_says_for_its_agent_is_not_the_agents() -> None:
+    said = [{"type": "text", "text": "API Error: 402"}]
+    own = {"type": "assistant", "message": {"model": "m1", "content": [{"type": "text", "text": "so far"}]}}
+    synthetic = {"type": "assistant", "message": {"model": "<synthetic>", "content": said}}
+    assert read("claude-code", own, synthetic).heard.text == "so far"
+
+
 def test_claude_codes_failure_is_read() -> None:
     heard = read("claude-code", {"type": "result", "subtype": "error_max_turns", "is_error": True}).heard
     assert (heard.failure, heard.done) == ("error_max_turns", True)
