@@ -17,10 +17,12 @@ from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.catalogue import turn_started, turn_starting
 from turnkeeper.ids import RandomIds
+from turnkeeper.store.content_folder import FolderContents
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import ApiKey, Claim, Ending, StopReason, TurnStatus
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.schema_check import ProcessSchemaChecker, SchemaLimits
 from turnkeeper.turns.wakeups import LocalWakeups
 
@@ -159,12 +161,15 @@ async def opened(
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),
+        files=store.files(),
+        contents=FolderContents(folder / "contents", clock),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),
         # Nobody is saved by the look once in a while: what waits here waits for news.
         settings=settings or ApiSettings(poll_ms=600_000),
         streams=streams or StreamRegistry(),
+        texts=OpenTexts(news),
     )
     app = build_api(deps)
     try:

@@ -21,6 +21,7 @@ from turnkeeper.api.routes import (
     approvals,
     budgets,
     events,
+    files,
     health,
     operations,
     sessions,
@@ -53,6 +54,7 @@ def build_api(deps: ApiDeps) -> FastAPI:
         budgets,
         operations,
         admin,
+        files,
     )
     routers = tuple(module.router for module in built)
     require_scopes(routers)

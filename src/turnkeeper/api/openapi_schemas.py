@@ -99,6 +99,7 @@ _TURN_MEMBERS: Final[Schema] = {
                     "anyOf": [
                         closed_object(("type", "text"), {"type": {"const": "text"}, "text": _TEXT}),
                         closed_object(("type", "value"), {"type": {"const": "json"}, "value": {}}),
+                        closed_object(("type", "file_id"), {"type": {"const": "file"}, "file_id": id_schema("fil")}),
                     ]
                 },
             },
@@ -163,6 +164,15 @@ _REQUESTS: Final[Schema] = {
                     "pause_expiry_ms": whole_number(1, MAX_PAUSE_EXPIRY_MS),
                 },
             ),
+            "guardian": closed_object(
+                (),
+                {
+                    "stream_before_decision": {
+                        "type": "boolean",
+                        "description": "Whether text is streamed while it is written, before the Guardian decided.",
+                    }
+                },
+            ),
             "metadata": _METADATA,
         },
     ),
@@ -207,6 +217,7 @@ _ANSWERS: Final[Schema] = {
             "sandbox": {"type": "object"},
             "harness": {"type": "object"},
             "limits": {"type": "object"},
+            "guardian": {"type": "object"},
             "metadata": {"type": "object"},
             "created_at": _TIME,
             "archived_at": nullable(_TIME),

@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from turnkeeper.events.administration import api_key_changed
 from turnkeeper.store.budget_tables import budgets
+from turnkeeper.store.file_tables import artifacts, files
 from turnkeeper.store.pages import load_page
 from turnkeeper.store.pause_tables import approvals
 from turnkeeper.store.rows import to_json, to_key
@@ -84,6 +85,8 @@ _NAMED: Final[Mapping[str, tuple[Select[*tuple[Any, ...]], ...]]] = {
         ),
     ),
     "bud": (_of_project(budgets.c.project_id, budgets.c.id),),
+    "fil": (_of_project(files.c.project_id, files.c.id),),
+    "art": (_of_session(_in_session(artifacts), artifacts.c.id),),
     "key": (_of_project(api_keys.c.project_id, api_keys.c.id),),
 }
 """How to find whose a thing is, by the prefix of its id. What is not here is nobody's."""

@@ -1,4 +1,4 @@
-"""What runs an agent's loop.
+"""Agents whose text may be followed before it is decided on.
 
 Before: the code of this version needs it. Written out and not taken from `store/tables.py`, which moves on.
 """
@@ -6,16 +6,17 @@ Before: the code of this version needs it. Written out and not taken from `store
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    """Changes the tables. Agents that are there have the built-in loop."""
+    """Changes the tables."""
     for table in ("agents", "agent_versions"):
-        op.add_column(table, sa.Column("harness_json", sa.Text(), nullable=False, server_default="{}"))
+        column = sa.Column("stream_before_decision", sa.Boolean(), server_default=sa.false(), nullable=False)
+        op.add_column(table, column)
 
 
 def downgrade() -> None:
