@@ -22,10 +22,10 @@ MAX_OPEN_CALLS: Final = 64
 class ClientSteps:
     """The calls of one turn that its client carries out."""
 
-    def __init__(self, tools: ToolSteps, clock: Clock, *, inline_bytes: int) -> None:
+    def __init__(self, tools: ToolSteps, clock: Clock, *, output_bytes: int) -> None:
         self._tools = tools
         self._clock = clock
-        self._inline_bytes = inline_bytes
+        self._output_bytes = output_bytes
         self._running: dict[str, OpenCall] = {}
 
     async def rule(self, asked: ToolAsked) -> ToolRuled:
@@ -48,7 +48,7 @@ class ClientSteps:
         opened = self._running.pop(told.call_id, None)
         if opened is None:
             return ToolResult(told.call_id, "denied", "denied: nobody had asked about this call")
-        text, cut = cut_text(told.content, self._inline_bytes)
+        text, cut = cut_text(told.content, self._output_bytes)
         duration_ms = self._clock.monotonic_ms() - opened.since_ms
         output = await self._tools.returned(opened, ToolOutput(told.status, text, cut, duration_ms))
         return ToolResult(told.call_id, output.status, output.text)

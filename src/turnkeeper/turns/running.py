@@ -122,7 +122,7 @@ class Running:
             on_spent=meter.close,
             resumed=None if resumed is None else resumed.pause,
         )
-        self.client_steps = ClientSteps(self.tools, bench.clock, inline_bytes=bench.settings.inline_bytes)
+        self.client_steps = ClientSteps(self.tools, bench.clock, output_bytes=bench.settings.tool_output_bytes)
         self._submissions = Submissions(
             turn,
             bench.store,

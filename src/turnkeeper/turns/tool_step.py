@@ -144,8 +144,8 @@ class ToolSteps:
 
     @property
     def used(self) -> bool:
-        """Whether a tool box worked on the workspace in this turn, as far as this process knows."""
-        return self._runs.used
+        """Whether a box worked on the workspace in this turn, as far as this process knows."""
+        return self._runs.used or self._inside
 
     async def close(self) -> None:
         """Ends the tool box; returns when its processes are gone."""

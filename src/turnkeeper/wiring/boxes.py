@@ -58,7 +58,6 @@ class WorkerBoxes:
         """A box for one turn's loop. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         asked = self._orders.order_for(order)
         if asked is not None and asked.workspace is not None:
-            asked.workspace.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _let_in(asked.workspace.path)
         return await self._driver.loop_box(asked)
 
