@@ -24,6 +24,7 @@ PATH_SETTINGS: Final = frozenset(
         ("data_dir",),
         *(("guardian", name) for name in ("secret_file", "approver_key_file", "policy")),
         ("guardian", "retention", "archive_dir"),
+        ("harness", "clients_dir"),
         ("providers", PROVIDER_PLACEHOLDER, "api_key_file"),
     }
 )
@@ -288,6 +289,28 @@ class SandboxSettings(Branch):
     )
 
 
+class HarnessSettings(Branch):
+    """What may run an agent's loop beside the built-in one."""
+
+    programs: tuple[str, ...] = Field(
+        default=(), description="Programs (absolute paths) that an agent's `harness.command` may begin with."
+    )
+    read_only: tuple[str, ...] = Field(
+        default=(), description="Further files and folders that such a program may read, at their own paths."
+    )
+    clients_dir: Path | None = Field(
+        default=None,
+        description="Folder into which npm installed Claude Code, Codex and opencode. Unset: no agent may use them.",
+    )
+
+    @model_validator(mode="after")
+    def _absolute(self) -> "HarnessSettings":
+        for path in (*self.programs, *self.read_only):
+            if not path.startswith("/") or "\0" in path:
+                raise ValueError(f"harness: {path!r} is not an absolute path")
+        return self
+
+
 class LimitSettings(Branch):
     """What an app may send."""
 
@@ -426,6 +449,7 @@ class Settings(Branch):
     guardian: GuardianSettings = GuardianSettings()
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    harness: HarnessSettings = HarnessSettings()
     gateway: GatewaySettings = GatewaySettings()
     limits: LimitSettings = LimitSettings()
     files: FileSettings = FileSettings()

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol, cast
 
 from fastapi import Depends, Request
 
+from turnkeeper.api.agent_harness import BUILTIN_ALONE, HarnessOffer
 from turnkeeper.api.event_reads import EventReads
 from turnkeeper.api.in_flight import KeysInFlight
 from turnkeeper.api.metrics import ApiMeasures, NoMeasures
@@ -67,6 +68,7 @@ class ApiSettings:
     webhooks_allow_http: bool = False
     webhook_networks: tuple[Network, ...] = ()
     largest_box: BoxSize = USUAL_BOX_SIZE
+    harnesses: HarnessOffer = BUILTIN_ALONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
+from turnkeeper.api.agent_harness import parse_harness
 from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
@@ -37,7 +38,7 @@ MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
 _AGENT_NAMES = frozenset(
-    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox"}
+    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox", "harness"}
 )
 _TURN_NAMES = frozenset(
     {
@@ -85,6 +86,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     streamed = _streams_before_decision(fields.object("guardian"))
     metadata_json = parse_metadata(fields, body, deps.settings)
     sandbox = parse_sandbox(fields.object("sandbox"), deps.settings.largest_box)
+    harness = parse_harness(fields, deps.settings.harnesses)
     fields.finish()
     return NewAgent(
         name,
@@ -97,6 +99,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         client_tools=client_tools,
         stream_before_decision=streamed,
         sandbox=sandbox,
+        harness=harness,
     )
 
 

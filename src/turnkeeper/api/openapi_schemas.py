@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
+from turnkeeper.api.agent_harness import MAX_WORDS
 from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
 from turnkeeper.api.problems import PROBLEMS
-from turnkeeper.turns.model import StopReason, TurnStatus
+from turnkeeper.turns.model import HARNESS_KINDS, StopReason, TurnStatus
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.retention import MAX_RETENTION_DAYS
 
@@ -145,6 +146,15 @@ _REQUESTS: Final[Schema] = {
                     },
                 )
             ),
+            "harness": nullable(
+                closed_object(
+                    (),
+                    {
+                        "kind": {"enum": list(HARNESS_KINDS), "default": "builtin"},
+                        "command": nullable({"type": "array", "items": {"type": "string"}, "maxItems": MAX_WORDS}),
+                    },
+                )
+            ),
             "limits": closed_object(
                 (),
                 {
@@ -205,6 +215,7 @@ _ANSWERS: Final[Schema] = {
             "tools": {"type": "array", "items": {"type": ["string", "object"]}},
             "permissions": {"type": "object"},
             "sandbox": {"type": "object"},
+            "harness": {"type": "object"},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
             "metadata": {"type": "object"},

@@ -125,6 +125,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "too_many_budgets": ProblemKind(409, "Too many budgets", "Archive a budget that is not used."),
     "budget_archived": ProblemKind(409, "The budget is archived", "Make another one."),
+    "harness_not_lent": ProblemKind(
+        422, "The operator does not lend this harness", "Use one that is named, or have it added to the settings."
+    ),
     "not_supported_yet": ProblemKind(422, "Not supported yet", _LATER_HINT),
     "webhook_address_refused": ProblemKind(
         422, "Webhooks may not be sent to this address", "Use a public https address, or have its network listed."

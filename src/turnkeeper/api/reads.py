@@ -12,6 +12,7 @@ from typing import Final
 import orjson
 
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
+from turnkeeper.api.agent_harness import harness_document
 from turnkeeper.api.agent_sandbox import sandbox_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.clock import render_time
@@ -136,6 +137,7 @@ def render_agent(agent: Agent) -> bytes:
             "subagents": None,
             "permissions": dict(agent.permissions),
             "sandbox": sandbox_document(agent.sandbox),
+            "harness": harness_document(agent.harness),
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,
                 "max_repair_attempts": agent.limits.max_repair_attempts,

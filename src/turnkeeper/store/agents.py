@@ -126,4 +126,5 @@ def _columns(tx: Tx, new: NewAgent) -> dict[str, object]:
         "pause_expiry_ms": new.limits.pause_expiry_ms,
         "stream_before_decision": new.stream_before_decision,
         "sandbox_json": to_json(asdict(new.sandbox)),
+        "harness_json": to_json(asdict(new.harness)),
     }

@@ -17,6 +17,7 @@ from turnkeeper.turns.model import (
     CanceledBy,
     ClientTool,
     Fence,
+    HarnessChoice,
     KeyLimits,
     ModelChoice,
     Session,
@@ -51,7 +52,12 @@ def to_agent(row: RowMapping) -> Agent:
         archived_at=row["archived_at"],
         project_id=row["project_id"],
         sandbox=BoxSize(**orjson.loads(row["sandbox_json"])),
+        harness=_harness(_object(row["harness_json"])),
     )
+
+
+def _harness(members: Mapping[str, Any]) -> HarnessChoice:
+    return HarnessChoice(members.get("kind", "builtin"), tuple(members.get("command", ())))
 
 
 def to_session(row: RowMapping) -> Session:

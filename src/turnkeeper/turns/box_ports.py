@@ -5,15 +5,26 @@ The drivers and the gateway live in `sandbox`, which knows nothing of turns; wir
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from turnkeeper.sandbox.protocol import FromHarness, ToHarness
-from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, ModelChoice
+from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, HarnessChoice, ModelChoice
 
 ToolRunStatus: TypeAlias = Literal["ok", "error", "timeout"]
 BoxEndReason: TypeAlias = Literal["oom", "quota"]
 """Its memory was used up, or its workspace was over its quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOrder:
+    """Whose loop a box is for. `workspace` and `size` count where the harness brings its tools along."""
+
+    harness: HarnessChoice
+    workspace: Path
+    size: BoxSize
+    model: ModelChoice
 
 
 class LoopBox(Protocol):
@@ -100,7 +111,7 @@ class Boxes(Protocol):
         """`bwrap` or `none`."""
         ...
 
-    async def loop_box(self) -> LoopBox: ...
+    async def loop_box(self, order: LoopOrder) -> LoopBox: ...
     async def tool_box(self, workspace: Path, size: BoxSize) -> ToolBox: ...
 
 

@@ -123,6 +123,28 @@ class BoxSize:
 
 USUAL_BOX_SIZE: Final = BoxSize()
 
+HarnessKind: TypeAlias = Literal["builtin", "command", "claude-code", "codex", "opencode"]
+HARNESS_KINDS: Final = ("builtin", "command", "claude-code", "codex", "opencode")
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessChoice:
+    """What runs an agent's loop: our own, a `command` that speaks the runner protocol, or a client as it is.
+
+    A client brings its loop and its tools in one program, so that both share a box.
+    """
+
+    kind: HarnessKind = "builtin"
+    command: tuple[str, ...] = ()
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it brings its own tools."""
+        return self.kind not in {"builtin", "command"}
+
+
+BUILTIN: Final = HarnessChoice()
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:
@@ -146,6 +168,7 @@ class Agent:
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
+    harness: HarnessChoice = BUILTIN
 
 
 @dataclass(frozen=True, slots=True)

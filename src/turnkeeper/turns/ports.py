@@ -15,6 +15,7 @@ from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
+    BUILTIN,
     PROJECT_ID,
     USUAL_BOX_SIZE,
     Agent,
@@ -31,6 +32,7 @@ from turnkeeper.turns.model import (
     ClientTool,
     Ending,
     Fence,
+    HarnessChoice,
     Hold,
     ModelChoice,
     NewStep,
@@ -164,6 +166,7 @@ class NewAgent:
     stream_before_decision: bool = False
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
+    harness: HarnessChoice = BUILTIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ from turnkeeper.sandbox.boxes import (
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
+from turnkeeper.turns.box_ports import LoopOrder
 from turnkeeper.turns.model import BoxSize
+from turnkeeper.wiring.harnesses import BoxOrders
 
 WORKSPACE_MODE: Final = 0o755
 
@@ -43,22 +45,26 @@ def make_driver(settings: SandboxSettings, data_dir: DataDir, *, ids: IdSource, 
 class WorkerBoxes:
     """`turns.box_ports.Boxes` over a driver."""
 
-    def __init__(self, driver: SandboxDriver) -> None:
+    def __init__(self, driver: SandboxDriver, orders: BoxOrders) -> None:
         self._driver = driver
+        self._orders = orders
 
     @property
     def kind(self) -> str:
         """`bwrap` or `none`."""
         return self._driver.kind
 
-    async def loop_box(self) -> LoopBox:
-        """A box for one turn's loop. Raises `SandboxUnavailable`."""
-        return await self._driver.loop_box()
+    async def loop_box(self, order: LoopOrder) -> LoopBox:
+        """A box for one turn's loop. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+        asked = self._orders.order_for(order)
+        if asked is not None and asked.workspace is not None:
+            _let_in(asked.workspace.path)
+        return await self._driver.loop_box(asked)
 
     async def tool_box(self, workspace: Path, size: BoxSize) -> "WorkerToolBox":
         """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         _let_in(workspace)
-        return WorkerToolBox(await self._driver.tool_box(workspace, _order(size)))
+        return WorkerToolBox(await self._driver.tool_box(workspace, order_of(size)))
 
 
 class WorkerToolBox:
@@ -95,7 +101,8 @@ def _let_in(workspace: Path) -> None:
         workspace.chmod(WORKSPACE_MODE)
 
 
-def _order(size: BoxSize) -> ToolBoxOrder:
+def order_of(size: BoxSize) -> ToolBoxOrder:
+    """What an agent's box may use, in the driver's terms."""
     memory, disk = size.memory_mib, size.disk_mib
     return ToolBoxOrder(
         cpu_millis=size.cpu_millis,

@@ -28,6 +28,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.doors import dispatch
 from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.harnesses import harness_offer
 from turnkeeper.wiring.metrics import Metrics, measured
 from turnkeeper.wiring.readiness import readiness
 from turnkeeper.wiring.session_retention import retaining
@@ -146,6 +147,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             webhooks_allow_http=base.settings.webhooks.allow_http,
             webhook_networks=parse_networks(base.settings.webhooks.networks),
             largest_box=_largest_box(base.settings.sandbox.largest),
+            harnesses=harness_offer(base.settings.harness),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
         texts=base.texts,

@@ -24,9 +24,10 @@ from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.turns.workbench import Workbench, WorkerSettings
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
-from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
+from turnkeeper.wiring.boxes import WorkerBoxes, make_driver, order_of
 from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
+from turnkeeper.wiring.harnesses import BoxOrders
 from turnkeeper.wiring.metrics import Metrics
 from turnkeeper.wiring.models import ModelWires, OutputModes, WorkerGateway, gateway_limits, provider_sources
 
@@ -63,7 +64,7 @@ async def open_worker(
         liveness=await stack.enter_async_context(working_as(owner, url, base, shows=shows)),
         store=store,
         governor=make_governor(base, store, side, metrics),
-        boxes=WorkerBoxes(driver),
+        boxes=WorkerBoxes(driver, BoxOrders(settings.harness, settings.providers, order_of)),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
         files=store.files(),
