@@ -15,6 +15,7 @@ from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.api.stream_wards import StreamWards
 from turnkeeper.clock import Clock, SystemClock
+from turnkeeper.destinations import HostRule
 from turnkeeper.events.webhooks.addresses import Network
 from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
@@ -62,6 +63,7 @@ class ApiSettings:
     webhooks_allow_http: bool = False
     webhook_networks: tuple[Network, ...] = ()
     largest_box: BoxSize = USUAL_BOX_SIZE
+    egress: tuple[HostRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from turnkeeper.api.bodies import JsonBody, element_slices
 from turnkeeper.api.budget_intake import parse_limits
 from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
+from turnkeeper.api.networks import parse_network
 from turnkeeper.api.unbuilt import AGENT_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
-from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
+from turnkeeper.turns.model import NO_NETWORK, AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NewAgent, NewSession
 from turnkeeper.turns.retention import MAX_RETENTION_DAYS, SessionChange
@@ -37,6 +38,7 @@ MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
 _AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata", "sandbox"})
+_SESSION_NAMES = frozenset({"agent_id", "title", "budget", "metadata", "retention_days", "agent_version", "network"})
 _TURN_NAMES = frozenset(
     {
         "input",
@@ -77,7 +79,9 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     permissions = parse_permissions(fields)
     limits = _limits(fields.object("limits"))
     metadata_json = parse_metadata(fields, body, deps.settings)
-    sandbox = parse_sandbox(fields.object("sandbox"), deps.settings.largest_box)
+    box = fields.object("sandbox")
+    sandbox = parse_sandbox(box, deps.settings.largest_box)
+    network = None if box is None else parse_network(box.object("network"), deps.settings.egress)
     fields.finish()
     return NewAgent(
         name,
@@ -89,6 +93,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         permissions=permissions,
         client_tools=client_tools,
         sandbox=sandbox,
+        network=network or NO_NETWORK,
     )
 
 
@@ -108,17 +113,26 @@ def parse_agent_change(body: JsonBody, agent: JsonObject, metadata_json: str, de
 def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
     """The session to open. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close({"agent_id", "title", "budget", "metadata", "retention_days", "agent_version"}, SESSION_FIELDS)
+    fields.close(_SESSION_NAMES, SESSION_FIELDS)
     agent_id = fields.required_text("agent_id", max_characters=MAX_NAME_CHARACTERS)
     title = fields.text("title", max_characters=MAX_NAME_CHARACTERS)
     budget = parse_limits(fields.object("budget"))
     metadata_json = parse_metadata(fields, body, settings)
     retention_days = fields.integer("retention_days", low=1, high=MAX_RETENTION_DAYS)
     version = fields.integer("agent_version", low=1)
+    network = parse_network(fields.object("network"), settings.egress)
     if agent_id and not is_id(agent_id, "agt"):
         fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
     fields.finish()
-    return NewSession(agent_id, title, metadata_json, budget, retention_days=retention_days, agent_version=version)
+    return NewSession(
+        agent_id,
+        title,
+        metadata_json,
+        budget,
+        retention_days=retention_days,
+        agent_version=version,
+        network=network,
+    )
 
 
 def parse_session_change(body: JsonBody, settings: ApiSettings) -> SessionChange:

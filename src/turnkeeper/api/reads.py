@@ -14,6 +14,7 @@ import orjson
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
 from turnkeeper.api.agent_sandbox import sandbox_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
+from turnkeeper.api.networks import network_document
 from turnkeeper.clock import render_time
 from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus, Usage
@@ -134,7 +135,7 @@ def render_agent(agent: Agent) -> bytes:
             "skills": None,
             "subagents": None,
             "permissions": dict(agent.permissions),
-            "sandbox": sandbox_document(agent.sandbox),
+            "sandbox": sandbox_document(agent.sandbox, agent.network),
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,
                 "max_repair_attempts": agent.limits.max_repair_attempts,
@@ -164,6 +165,7 @@ def render_session(session: Session, usage: Usage | None = None) -> bytes:
             "last_sequence": session.last_sequence,
             "oldest_sequence": session.oldest_sequence,
             "workspace": {"mode": "ephemeral" if session.ephemeral else "persistent"},
+            "network": None if session.network is None else network_document(session.network),
             "budget_id": session.budget_id,
             "budget": budget_document(session.budget),
             "usage": None if usage is None else orjson.Fragment(render_usage(usage)),

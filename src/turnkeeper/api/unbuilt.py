@@ -21,12 +21,10 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
 SANDBOX_FIELDS: Final[UnbuiltFields] = {
     "kind": (),
     "image": (),
-    "network": (),
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {
     "workspace": ({"mode": "persistent"},),
-    "network": (),
     "secrets": ([],),
 }
 TURN_FIELDS: Final[UnbuiltFields] = {

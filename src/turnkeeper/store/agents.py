@@ -124,5 +124,5 @@ def _columns(tx: Tx, new: NewAgent) -> dict[str, object]:
         "permissions_json": to_json(dict(new.permissions)),
         "client_tools_json": to_json([asdict(tool) for tool in new.client_tools]),
         "pause_expiry_ms": new.limits.pause_expiry_ms,
-        "sandbox_json": to_json(asdict(new.sandbox)),
+        "sandbox_json": to_json({**asdict(new.sandbox), "network": asdict(new.network)}),
     }

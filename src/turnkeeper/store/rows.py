@@ -19,6 +19,7 @@ from turnkeeper.turns.model import (
     Fence,
     KeyLimits,
     ModelChoice,
+    Network,
     Session,
     Step,
     StopReason,
@@ -48,7 +49,8 @@ def to_agent(row: RowMapping) -> Agent:
         client_tools=tuple(ClientTool(**tool) for tool in orjson.loads(row["client_tools_json"])),
         archived_at=row["archived_at"],
         project_id=row["project_id"],
-        sandbox=BoxSize(**orjson.loads(row["sandbox_json"])),
+        sandbox=_box_size(row["sandbox_json"]),
+        network=_network(_object(row["sandbox_json"]).get("network")),
     )
 
 
@@ -77,6 +79,7 @@ def to_session(row: RowMapping) -> Session:
         budget_id=row["budget_id"],
         ephemeral=row["ephemeral"],
         oldest_sequence=row["oldest_sequence"],
+        network=None if row["network_json"] is None else _network(orjson.loads(row["network_json"])),
     )
 
 
@@ -260,3 +263,11 @@ def _texts(text: str) -> tuple[str, ...]:
 
 def _object(text: str) -> Mapping[str, object]:
     return cast("dict[str, object]", orjson.loads(text))
+
+
+def _box_size(text: str) -> BoxSize:
+    return BoxSize(**{name: value for name, value in orjson.loads(text).items() if name != "network"})
+
+
+def _network(value: object) -> Network:
+    return Network(tuple(cast("dict[str, list[str]]", value or {}).get("allow", ())))

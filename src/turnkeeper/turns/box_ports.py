@@ -5,6 +5,7 @@ The drivers and the gateway live in `sandbox`, which knows nothing of turns; wir
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
@@ -92,6 +93,26 @@ class ToolBox(Protocol):
         ...
 
 
+class EgressGate(Protocol):
+    """Who decides about a destination that the lists allow, and hears of those that were refused."""
+
+    async def ask(self, host: str, port: int, via: str) -> str | None:
+        """Why not; `None` where the box may. `via` is `connect` or `http`."""
+        ...
+
+    async def refused(self, host: str, port: int) -> None:
+        """The box wanted to reach a host that it may not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOrder:
+    """What a tool box may reach: what each of the lists allows, once the gate has said so too."""
+
+    lists: tuple[tuple[str, ...], ...]
+    gate: EgressGate
+
+
 class Boxes(Protocol):
     """Where boxes come from."""
 
@@ -101,7 +122,7 @@ class Boxes(Protocol):
         ...
 
     async def loop_box(self) -> LoopBox: ...
-    async def tool_box(self, workspace: Path, size: BoxSize) -> ToolBox: ...
+    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox: ...
 
 
 class TurnMeter(Protocol):

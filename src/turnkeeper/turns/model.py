@@ -124,6 +124,16 @@ USUAL_BOX_SIZE: Final = BoxSize()
 
 
 @dataclass(frozen=True, slots=True)
+class Network:
+    """What a tool box may reach: the rules of an allow list (`destinations`). Without any it is nothing."""
+
+    allow: tuple[str, ...] = ()
+
+
+NO_NETWORK: Final = Network()
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """An agent version. Versions never change."""
 
@@ -141,6 +151,7 @@ class Agent:
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
+    network: Network = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +180,7 @@ class Session:
     budget_id: str | None = None
     ephemeral: bool = False
     oldest_sequence: int = 0
+    network: Network | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
+    NO_NETWORK,
     PROJECT_ID,
     USUAL_BOX_SIZE,
     Agent,
@@ -33,6 +34,7 @@ from turnkeeper.turns.model import (
     Fence,
     Hold,
     ModelChoice,
+    Network,
     NewStep,
     OnBusy,
     Reach,
@@ -163,6 +165,7 @@ class NewAgent:
     client_tools: tuple[ClientTool, ...] = ()
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
+    network: Network = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,7 @@ class NewSession:
     project_id: str = PROJECT_ID
     retention_days: int | None = None
     agent_version: int | None = None
+    network: Network | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class WorkerSettings:
     tool_timeout_ms: int = 120_000
     max_model_calls: int = 50
     max_frames: int = 10_000
+    max_destinations: int = 64
     argument_bytes: int = 262_144
     inline_bytes: int = 16_384
     text_bytes: int = 262_144

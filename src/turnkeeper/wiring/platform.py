@@ -13,6 +13,7 @@ from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, load_or_make_key
+from turnkeeper.destinations import parse_rules
 from turnkeeper.events.webhooks.addresses import parse_networks
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.ids import RandomIds
@@ -140,6 +141,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             webhooks_allow_http=base.settings.webhooks.allow_http,
             webhook_networks=parse_networks(base.settings.webhooks.networks),
             largest_box=_largest_box(base.settings.sandbox.largest),
+            egress=parse_rules(base.settings.sandbox.egress.allow),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
     )

@@ -24,6 +24,7 @@ from turnkeeper.turns.workbench import Workbench, WorkerSettings
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
+from turnkeeper.wiring.egress import open_egress
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
 from turnkeeper.wiring.metrics import Metrics
 from turnkeeper.wiring.models import ModelWires, OutputModes, WorkerGateway, gateway_limits, provider_sources
@@ -57,7 +58,7 @@ async def open_worker(
         liveness=await stack.enter_async_context(working_as(owner, url, base)),
         store=store,
         governor=make_governor(base, store, side, metrics),
-        boxes=WorkerBoxes(driver),
+        boxes=WorkerBoxes(driver, open_egress(stack, settings.sandbox, base.folder)),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
         wakeups=base.wakeups,
@@ -134,4 +135,5 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         inline_bytes=settings.limits.inline_bytes,
         text_bytes=settings.limits.text_bytes,
         result_bytes=settings.limits.result_bytes,
+        max_destinations=settings.sandbox.egress.destinations,
     )
