@@ -1,8 +1,8 @@
 """What the egress proxy costs: bytes and requests through it, against the same origin without it, in the same run.
 
-`python -m benchmarks.egress [--short]` starts an origin in a process of its own; the proxy is in this one, as it is in a
-worker, and so is the client. A box is started with a proxy and without, which shows what handing its port out adds. The
-answer of a Guardian is not in it: `benchmarks.guardian` measures that.
+`python -m benchmarks.egress [--short]` starts an origin in a process of its own; the proxy is in this one, as it is in
+a worker, and so is the client. A box is started with a proxy and without, which shows what handing its port out adds.
+The answer of a Guardian is not in it: `benchmarks.guardian` measures that.
 """
 
 import argparse

@@ -6,7 +6,7 @@ user, no zone, no number that only some resolvers read as an address. What a nam
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_network
 from typing import Final
 
@@ -15,6 +15,7 @@ from turnkeeper.errors import TurnkeeperError
 
 USUAL_PORTS: Final = frozenset({80, 443})
 """What a rule without a port allows."""
+SECURE_PORT: Final = 443
 MAX_HOST_CHARACTERS: Final = 253
 MAX_PORT: Final = 65_535
 
@@ -139,6 +140,14 @@ def parse_rule(text: str) -> HostRule:
 def parse_rules(texts: Sequence[str]) -> tuple[HostRule, ...]:
     """An allow list. Raises `DestinationInvalid`."""
     return tuple(parse_rule(text) for text in texts)
+
+
+def parse_secret_host(text: str) -> HostRule:
+    """A host that a secret may go to: `host` or `*.host`; without a port 443 is meant. Raises `DestinationInvalid`."""
+    rule = parse_rule(text)
+    if rule.network is not None or not rule.name:
+        raise DestinationInvalid(f"{text[:100]!r}: a secret goes to hosts that are named")
+    return rule if rule.port is not None else replace(rule, port=SECURE_PORT)
 
 
 def any_allows(rules: Sequence[HostRule], destination: Destination) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from turnkeeper.addresses import parse_networks
 from turnkeeper.destinations import parse_rules
 from turnkeeper.sandbox.egress import EgressProxy
 from turnkeeper.sandbox.egress_admission import EgressLimits, EgressPolicy
-from turnkeeper.sandbox.egress_exchange import close_stream
+from turnkeeper.sandbox.egress_exchange import NO_VAULT, Vault, close_stream
 
 DEADLINE_S: Final = 60
 LOOPBACK: Final = "127.0.0.0/8"
@@ -73,7 +74,9 @@ class Origin:
 
 
 @contextlib.asynccontextmanager
-async def origin(answer: bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi") -> AsyncGenerator[Origin]:
+async def origin(
+    answer: bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", *, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[Origin]:
     """An origin that answers every request with the same bytes, and closes."""
     made = Origin()
 
@@ -83,12 +86,12 @@ async def origin(answer: bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nh
             writer.write(answer)
             await writer.drain()
 
-    async with serving(serve) as made.port:
+    async with serving(serve, tls=tls) as made.port:
         yield made
 
 
 @contextlib.asynccontextmanager
-async def serving(serve: Serve) -> AsyncGenerator[int]:
+async def serving(serve: Serve, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
     """A server on loopback until the end of the block; it has ended every handler by then."""
     handlers: set[asyncio.Task[None]] = set()
 
@@ -101,7 +104,7 @@ async def serving(serve: Serve) -> AsyncGenerator[int]:
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers.add(asyncio.ensure_future(handle(reader, writer)))
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -146,11 +149,12 @@ async def door(
     networks: Sequence[str] = (LOOPBACK,),
     limits: EgressLimits | None = None,
     reasons: Mapping[str, str] | None = None,
+    vault: Vault = NO_VAULT,
 ) -> AsyncGenerator[Door]:
     """A proxy with one allow list."""
     names, desk = Names(), Desk(reasons or {})
     policy = EgressPolicy((parse_rules(allow),), parse_networks(networks))
-    proxy = EgressProxy(folder, policy, desk, limits=limits, resolver=names)
+    proxy = EgressProxy(folder, policy, desk, limits=limits, resolver=names, vault=vault)
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     await proxy.serve(listener)

@@ -24,7 +24,8 @@ from turnkeeper.sandbox.egress_admission import (
     Resolver,
     SystemResolver,
 )
-from turnkeeper.sandbox.egress_exchange import Exchange, Traffic
+from turnkeeper.sandbox.egress_exchange import NO_VAULT, Exchange, Traffic, Vault
+from turnkeeper.sandbox.egress_tls import BUNDLE_NAME, BUNDLE_VARIABLES
 
 SOCKET_NAME: Final = "egress.sock"
 BOX_DIR: Final = Path("/run/egress")
@@ -60,10 +61,12 @@ class EgressProxy:
         *,
         limits: EgressLimits | None = None,
         resolver: Resolver | None = None,
+        vault: Vault = NO_VAULT,
     ) -> None:
         self._socket_dir = socket_dir
         self._limits = limits or EgressLimits()
         self._admission = Admission(policy, desk, resolver or SystemResolver(), self._limits)
+        self._vault = vault
         self._connections: set[asyncio.Task[None]] = set()
         self._door: socket.socket | None = None
         self._handover: asyncio.Task[None] | None = None
@@ -73,10 +76,18 @@ class EgressProxy:
     @property
     def order(self) -> ToolBoxOrder:
         """What the box needs of it: the folder with the socket, and the variables that programs look for."""
-        return ToolBoxOrder(read_only=(HostPath(self._socket_dir, BOX_DIR),), environment=ENVIRONMENT)
+        trust = {} if self._vault.authority is None else dict.fromkeys(BUNDLE_VARIABLES, str(BOX_DIR / BUNDLE_NAME))
+        return ToolBoxOrder(
+            read_only=(HostPath(self._socket_dir, BOX_DIR),),
+            environment={**self._vault.secrets.variables, **trust, **ENVIRONMENT},
+        )
 
     async def open(self) -> None:
         """Waits for the box's socket from now on. Raises `OSError`."""
+        if self._vault.authority is not None:
+            bundle = self._socket_dir / BUNDLE_NAME
+            bundle.write_text(self._vault.authority.bundle, encoding="ascii")
+            bundle.chmod(0o644)
         path = self._socket_dir / SOCKET_NAME
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.setblocking(False)
@@ -113,7 +124,7 @@ class EgressProxy:
         if len(self._connections) >= self._limits.max_connections:
             writer.transport.abort()
             return
-        exchange = Exchange((reader, writer), self._admission, self.traffic, self._limits)
+        exchange = Exchange((reader, writer), self._admission, self.traffic, self._limits, self._vault)
         task = asyncio.ensure_future(exchange.serve())
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)

@@ -5,15 +5,18 @@ for part of it. Every byte is counted against the box, every wait has an end.
 """
 
 import asyncio
+import ssl
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import h11
 
 from turnkeeper.destinations import Destination
 from turnkeeper.sandbox.egress_admission import STREAM_BYTES, Connection, EgressLimits
-from turnkeeper.sandbox.egress_http import EgressRefused, answer_headers, read_request
+from turnkeeper.sandbox.egress_http import EgressRefused, answer_headers, read_inner_request, read_request
+from turnkeeper.sandbox.egress_secrets import BoxSecrets, HostSecrets, StreamMask
+from turnkeeper.sandbox.egress_tls import BoxAuthority, origin_context
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 _READ_BYTES: Final = 64 * 1024
@@ -53,6 +56,21 @@ class Traffic:
             raise BytesSpent
 
 
+@dataclass(frozen=True, slots=True)
+class Vault:
+    """The secrets of a box, who vouches for their hosts to it, and how those are verified.
+
+    Without an authority nothing is added inside TLS; without `tls` the machine's own authorities count.
+    """
+
+    secrets: BoxSecrets = field(default_factory=BoxSecrets)
+    authority: BoxAuthority | None = None
+    tls: ssl.SSLContext | None = None
+
+
+NO_VAULT: Final = Vault()
+
+
 class Connector(Protocol):
     """Where connections to origins come from."""
 
@@ -64,8 +82,13 @@ class Connector(Protocol):
 class Exchange:
     """Serves one connection of a box."""
 
-    def __init__(self, box: Connection, connector: Connector, traffic: Traffic, limits: EgressLimits) -> None:
+    def __init__(
+        self, box: Connection, connector: Connector, traffic: Traffic, limits: EgressLimits, vault: Vault = NO_VAULT
+    ) -> None:
         self._reader, self._writer = box
+        self._vault = vault
+        self._secrets: HostSecrets | None = None
+        self._mask: StreamMask | None = None
         self._connector = connector
         self._traffic = traffic
         self._limits = limits
@@ -100,12 +123,15 @@ class Exchange:
             raise BytesSpent
         wanted = read_request(request)
         origin = await self._connector.connect(wanted.destination, wanted.via)
+        self._secrets = self._vault.secrets.of(wanted.destination)
         try:
             async with asyncio.timeout(self._limits.idle_timeout_ms / 1000) as self._idle:
-                if wanted.forward is None:
+                if wanted.forward is not None:
+                    await self._forward(wanted.forward, origin)
+                elif self._secrets is None or self._vault.authority is None:
                     await self._tunnel(origin)
                 else:
-                    await self._forward(wanted.forward, origin)
+                    await self._inside(self._vault.authority, wanted.destination, origin)
         finally:
             await close_stream(origin[1])
 
@@ -129,6 +155,24 @@ class Exchange:
             self._pump(self._reader, origin[1], outward=True), self._pump(origin[0], self._writer, outward=False)
         )
 
+    async def _inside(self, authority: BoxAuthority, destination: Destination, origin: Connection) -> None:
+        """One exchange inside the program's TLS, so that a secret can be added to it."""
+        host, limit_s = destination.host, self._limits.connect_timeout_ms / 1000
+        if self._state.trailing_data[0]:
+            raise EgressRefused(400, "the program speaks before it is connected")
+        try:
+            await origin[1].start_tls(
+                self._vault.tls or origin_context(), server_hostname=host, ssl_handshake_timeout=limit_s
+            )
+        except (ssl.SSLError, ConnectionError) as error:
+            raise EgressRefused(502, f"{destination} has no TLS that can be verified") from error
+        self._writer.write(_ESTABLISHED)
+        await self._writer.start_tls(authority.context(host), ssl_handshake_timeout=limit_s)
+        self._state = h11.Connection(our_role=h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        request = await self._head()
+        if request is not None:
+            await self._forward(read_inner_request(request, destination), origin)
+
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, outward: bool) -> None:
         count = self._traffic.add_sent if outward else self._traffic.add_received
         while data := await source.read(STREAM_BYTES):
@@ -141,6 +185,10 @@ class Exchange:
 
     async def _forward(self, request: h11.Request, origin: Connection) -> None:
         state = h11.Connection(our_role=h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        if self._secrets is not None:
+            self._mask = self._secrets.mask()
+            headers = self._secrets.added(request.headers)
+            request = h11.Request(method=request.method, target=request.target, headers=headers)
         await self._send_out(state, request, origin[1])
         upload = asyncio.ensure_future(self._upload(state, origin[1]))
         download = asyncio.ensure_future(self._download(state, origin[0]))
@@ -178,12 +226,16 @@ class Exchange:
                 state.receive_data(await source.read(STREAM_BYTES))
                 self._moved()
             elif isinstance(event, h11.Response):
-                self._begun = True
                 headers = answer_headers(event.headers)
+                if self._secrets is not None:
+                    headers = self._secrets.masked_headers(headers)
+                self._begun = True
                 await self._send_in(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
             elif isinstance(event, h11.Data):
-                await self._send_in(event)
+                data = bytes(event.data)
+                await self._send_body(data if self._mask is None else self._mask.feed(data))
             elif isinstance(event, h11.EndOfMessage):
+                await self._send_body(b"" if self._mask is None else self._mask.rest())
                 await self._send_in(h11.EndOfMessage())
                 return
             elif not isinstance(event, h11.InformationalResponse):
@@ -202,6 +254,10 @@ class Exchange:
         self._writer.write(data)
         await self._writer.drain()
 
+    async def _send_body(self, data: bytes) -> None:
+        if data:
+            await self._send_in(h11.Data(data=data))
+
     def _sent(self, event: h11.Event) -> bytes:
         return self._state.send(event) or b""
 
@@ -218,7 +274,8 @@ class Exchange:
         self._writer.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
         try:
             async with asyncio.timeout(_LAST_WORD_MS / 1000):
-                self._writer.write_eof()
+                if self._writer.can_write_eof():
+                    self._writer.write_eof()
                 # Closed with something unread, the answer would be lost with it.
                 while await self._reader.read(_READ_BYTES):
                     pass

@@ -17,6 +17,7 @@ from turnkeeper.destinations import Destination, DestinationInvalid, parse_desti
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 HTTP_PORT: Final = 80
+HTTPS_PORT: Final = 443
 HOP_BY_HOP: Final = frozenset(
     {
         b"connection",
@@ -69,6 +70,18 @@ def read_request(request: h11.Request) -> ProxyRequest:
         raise EgressRefused(400, "the destination is not a plain host and port") from error
 
 
+def read_inner_request(request: h11.Request, destination: Destination) -> h11.Request:
+    """What is asked of a host inside its TLS, written anew. Raises `EgressRefused`."""
+    if not request.target.startswith(b"/") or b"#" in request.target or request.method == b"CONNECT":
+        raise EgressRefused(400, "a request inside a tunnel names a path")
+    _check_framing(request.headers)
+    try:
+        _check_host(request.headers, destination, default_port=destination.port)
+    except (DestinationInvalid, UnicodeDecodeError) as error:
+        raise EgressRefused(400, "the Host header is not a plain host and port") from error
+    return _forward(request, destination, request.target, default_port=HTTPS_PORT)
+
+
 def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """The headers of an origin's answer that are the program's business."""
     return [*end_to_end(headers), (b"connection", b"close")]
@@ -86,8 +99,9 @@ def _tunnel(request: h11.Request) -> ProxyRequest:
     _check_framing(request.headers)
     if any(name in {b"content-length", b"transfer-encoding"} for name, _ in request.headers):
         raise EgressRefused(400, "a CONNECT request has no body")
-    # Its Host header may lack the port; it may not name another host.
-    _check_host(request.headers, destination, default_port=destination.port)
+    # Its Host header may lack the port, and in HTTP/1.0 be missing; it may not name another host.
+    if any(name == b"host" for name, _ in request.headers):
+        _check_host(request.headers, destination, default_port=destination.port)
     return ProxyRequest(destination, None)
 
 
@@ -103,10 +117,12 @@ def _exchange(request: h11.Request) -> ProxyRequest:
     return ProxyRequest(destination, _forward(request, destination, target))
 
 
-def _forward(request: h11.Request, destination: Destination, target: bytes) -> h11.Request:
+def _forward(
+    request: h11.Request, destination: Destination, target: bytes, *, default_port: int = HTTP_PORT
+) -> h11.Request:
     chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
     kept = [(name, value) for name, value in end_to_end(request.headers) if name not in _REWRITTEN]
-    host = destination.shown_host if destination.port == HTTP_PORT else str(destination)
+    host = destination.shown_host if destination.port == default_port else str(destination)
     framing: Headers = [(b"transfer-encoding", b"chunked")] if chunked else []
     headers = [(b"host", host.encode()), *kept, *framing, (b"connection", b"close")]
     try:

@@ -47,6 +47,7 @@ def test_a_query_without_a_path_gets_one() -> None:
 def test_a_tunnel_may_leave_the_port_out_of_its_host_header() -> None:
     wanted = read_request(parsed("CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]\r\n\r\n"))
     assert (wanted.destination, wanted.forward, wanted.via) == (Destination("::1", 443), None, "connect")
+    assert read_request(parsed("CONNECT [::1]:443 HTTP/1.0\r\n\r\n")) == wanted
 
 
 @pytest.mark.parametrize(
