@@ -13,7 +13,7 @@ from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.errors import TurnkeeperError
 
 Prefix = Literal[
-    "agt", "ses", "trn", "evt", "msg", "tcl", "key", "sbx", "prj", "req", "sub", "apr", "whe", "whd", "bud"
+    "agt", "ses", "trn", "evt", "msg", "tcl", "key", "sbx", "prj", "req", "sub", "apr", "whe", "whd", "bud", "sec"
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

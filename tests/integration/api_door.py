@@ -17,6 +17,7 @@ from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.catalogue import turn_started, turn_starting
 from turnkeeper.ids import RandomIds
+from turnkeeper.sealing import Sealer
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.lifecycle import Happening
@@ -159,6 +160,7 @@ async def opened(
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),
+        secrets=store.secrets(Sealer(b"5e" * 32)),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),

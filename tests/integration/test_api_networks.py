@@ -65,10 +65,10 @@ def test_more_than_the_operator_lends_is_refused_for_agents_and_sessions(
 ) -> None:
     async def work(api: Api) -> None:
         problem = await api.refused("POST", "/v1/agents", json=agent(network))
-        assert (problem["status"], problem["param"]) == (422, f"/sandbox/network/{at}")
+        assert (problem["status"], problem["param"]) == (400, f"/sandbox/network/{at}")
         known = await api.made("/v1/agents", AGENT)
         problem = await api.refused("POST", "/v1/sessions", json={"agent_id": known["id"], "network": network})
-        assert (problem["status"], problem["param"]) == (422, f"/network/{at}")
+        assert (problem["status"], problem["param"]) == (400, f"/network/{at}")
 
     serve(tmp_path, work, LENT)
 

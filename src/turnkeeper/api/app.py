@@ -23,6 +23,7 @@ from turnkeeper.api.routes import (
     events,
     health,
     operations,
+    secrets,
     sessions,
     snapshots,
     turn_posts,
@@ -52,6 +53,7 @@ def build_api(deps: ApiDeps) -> FastAPI:
         turn_posts,
         budgets,
         operations,
+        secrets,
         admin,
     )
     routers = tuple(module.router for module in built)

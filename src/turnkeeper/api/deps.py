@@ -29,6 +29,7 @@ from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.secrets import SecretStore
 from turnkeeper.turns.snapshots import SnapshotReads
 from turnkeeper.turns.wakeups import Watch
 
@@ -100,6 +101,7 @@ class ApiDeps:
     access: AccessStore
     retention: RetentionStore
     operations: OperatorStore
+    secrets: SecretStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None

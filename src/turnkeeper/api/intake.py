@@ -18,6 +18,7 @@ from turnkeeper.api.budget_intake import parse_limits
 from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.networks import parse_network
+from turnkeeper.api.secret_intake import parse_session_secrets
 from turnkeeper.api.unbuilt import AGENT_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
 from turnkeeper.turns.model import NO_NETWORK, AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
@@ -38,7 +39,9 @@ MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
 _AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata", "sandbox"})
-_SESSION_NAMES = frozenset({"agent_id", "title", "budget", "metadata", "retention_days", "agent_version", "network"})
+_SESSION_NAMES = frozenset(
+    {"agent_id", "title", "budget", "metadata", "retention_days", "agent_version", "network", "secrets"}
+)
 _TURN_NAMES = frozenset(
     {
         "input",
@@ -121,6 +124,7 @@ def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
     retention_days = fields.integer("retention_days", low=1, high=MAX_RETENTION_DAYS)
     version = fields.integer("agent_version", low=1)
     network = parse_network(fields.object("network"), settings.egress)
+    secrets = parse_session_secrets(fields)
     if agent_id and not is_id(agent_id, "agt"):
         fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
     fields.finish()
@@ -132,6 +136,7 @@ def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
         retention_days=retention_days,
         agent_version=version,
         network=network,
+        secrets=secrets,
     )
 
 

@@ -66,6 +66,17 @@ _NETWORK: Final[Schema] = nullable(
         },
     )
 )
+_SESSION_SECRETS: Final[Schema] = {
+    "type": "array",
+    "items": closed_object(
+        ("name", "ref"),
+        {
+            "name": {"type": "string", "pattern": r"^[A-Z_][A-Z0-9_]{0,63}$", "description": "A variable in the box."},
+            "ref": {"type": "string", "minLength": 1, "maxLength": 64, "description": "The name of a secret."},
+        },
+    ),
+    "maxItems": 20,
+}
 _NAME: Final[Schema] = {
     "type": "string",
     "minLength": 1,
@@ -181,6 +192,7 @@ _REQUESTS: Final[Schema] = {
             "metadata": _METADATA,
             "retention_days": whole_number(1, MAX_RETENTION_DAYS),
             "network": _NETWORK,
+            "secrets": _SESSION_SECRETS,
         },
     ),
     "SessionChange": closed_object(
@@ -230,6 +242,7 @@ _ANSWERS: Final[Schema] = {
             "oldest_sequence": whole_number(0),
             "workspace": {"type": "object"},
             "network": nullable({"type": "object"}),
+            "secrets": {"type": "array"},
             "budget_id": nullable(id_schema("bud")),
             "budget": nullable({"type": "object"}),
             "usage": nullable({"$ref": "#/components/schemas/Usage"}),

@@ -165,6 +165,7 @@ def render_session(session: Session, usage: Usage | None = None) -> bytes:
             "last_sequence": session.last_sequence,
             "oldest_sequence": session.oldest_sequence,
             "workspace": {"mode": "ephemeral" if session.ephemeral else "persistent"},
+            "secrets": [{"name": ref.name, "ref": ref.ref} for ref in session.secrets],
             "network": None if session.network is None else network_document(session.network),
             "budget_id": session.budget_id,
             "budget": budget_document(session.budget),

@@ -25,7 +25,6 @@ SANDBOX_FIELDS: Final[UnbuiltFields] = {
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {
     "workspace": ({"mode": "persistent"},),
-    "secrets": ([],),
 }
 TURN_FIELDS: Final[UnbuiltFields] = {
     "priority": ("interactive",),
@@ -45,7 +44,6 @@ RESOURCES: Final = (
     "connections",
     "files",
     "schedules",
-    "secrets",
     "skills",
 )
 

@@ -20,6 +20,7 @@ from turnkeeper.turns.model import (
     KeyLimits,
     ModelChoice,
     Network,
+    SecretRef,
     Session,
     Step,
     StopReason,
@@ -31,6 +32,7 @@ from turnkeeper.turns.model import (
 )
 from turnkeeper.turns.money import Money, join_amount, parse_money
 from turnkeeper.turns.permissions import Permission
+from turnkeeper.turns.secrets import Secret
 
 
 def to_agent(row: RowMapping) -> Agent:
@@ -79,6 +81,7 @@ def to_session(row: RowMapping) -> Session:
         budget_id=row["budget_id"],
         ephemeral=row["ephemeral"],
         oldest_sequence=row["oldest_sequence"],
+        secrets=tuple(SecretRef(**ref) for ref in orjson.loads(row["secrets_json"])),
         network=None if row["network_json"] is None else _network(orjson.loads(row["network_json"])),
     )
 
@@ -271,3 +274,9 @@ def _box_size(text: str) -> BoxSize:
 
 def _network(value: object) -> Network:
     return Network(tuple(cast("dict[str, list[str]]", value or {}).get("allow", ())))
+
+
+def to_secret(row: RowMapping) -> Secret:
+    """A row of `secrets`, without the value."""
+    hosts = tuple(cast("list[str]", orjson.loads(row["hosts_json"])))
+    return Secret(row["id"], row["project_id"], row["name"], hosts, row["created_at"])

@@ -51,6 +51,7 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "acs_state": "new",
         "ephemeral": new.ephemeral,
         "network_json": None if new.network is None else to_json(asdict(new.network)),
+        "secrets_json": to_json([asdict(ref) for ref in new.secrets]),
         "retention_days": new.retention_days or tx.limits.retention_days or None,
         "created_at": tx.now,
         "last_active_at": tx.now,

@@ -5,7 +5,7 @@ The drivers and the gateway live in `sandbox`, which knows nothing of turns; wir
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
@@ -106,11 +106,22 @@ class EgressGate(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkSecret:
+    """A `variable` in the box that holds a placeholder; outside, it becomes the value on the way to the hosts."""
+
+    variable: str
+    placeholder: str
+    hosts: tuple[str, ...]
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkOrder:
     """What a tool box may reach: what each of the lists allows, once the gate has said so too."""
 
     lists: tuple[tuple[str, ...], ...]
     gate: EgressGate
+    secrets: tuple[NetworkSecret, ...] = ()
 
 
 class Boxes(Protocol):

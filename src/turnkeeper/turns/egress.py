@@ -17,12 +17,13 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns import payloads
-from turnkeeper.turns.box_ports import NetworkOrder
+from turnkeeper.turns.box_ports import NetworkOrder, NetworkSecret
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.model import Claim, Draft, Fence, Turn
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.workbench import Workbench
 
+PLACEHOLDER_PREFIX: Final = "tkp_"
 TELL_EVERY_MS: Final = 60_000
 MAX_TOLD_HOSTS: Final = 100
 """A box that tries one name after the other fills the log of its process and not the turn's events."""
@@ -55,17 +56,32 @@ class Egress:
         self._turn = turn
         self._fence = fence
         self._is_waiting = is_waiting
+        self._project_id = claim.session.project_id
         self._party = Party(turn.session_id, turn.agent_id)
         self._lists = _lists(claim)
         self._one = asyncio.Lock()
         self._answers: dict[tuple[str, int], str | None] = {}
         self._refusals: dict[str, _Refusals] = {}
+        self._wanted = claim.session.secrets
+        self._masks: dict[str, str] = {}
         self.sandbox_id = ""
 
-    @property
-    def order(self) -> NetworkOrder | None:
+    async def order(self) -> NetworkOrder | None:
         """What is asked of whoever makes the box; `None` for a box without a network."""
-        return NetworkOrder(self._lists, self) if all(self._lists) else None
+        if not all(self._lists):
+            return None
+        secrets = await self._opened()
+        self._masks |= {secret.value: secret.placeholder for secret in secrets}
+        return NetworkOrder(self._lists, self, secrets)
+
+    def masked(self, text: str) -> str:
+        """A text from the box with the placeholders in place of the secrets that are known to the turn.
+
+        No box has them; a host that was given one can have told it in another shape than the proxy looks for.
+        """
+        for value in sorted(self._masks, key=len, reverse=True):
+            text = text.replace(value, self._masks[value])
+        return text
 
     async def ask(self, host: str, port: int, via: str) -> str | None:
         """Why not; `None` where the box may."""
@@ -111,6 +127,25 @@ class Egress:
         events = [self._denied(host, known) for host, known in self._refusals.items() if known.untold]
         self._refusals.clear()
         return events
+
+    async def _opened(self) -> tuple[NetworkSecret, ...]:
+        vault = self._bench.vault
+        if vault is None or not self._wanted:
+            return ()
+        opened = await vault.opened(self._project_id, {wanted.ref for wanted in self._wanted})
+        missing = [wanted.ref for wanted in self._wanted if wanted.ref not in opened]
+        if missing:
+            _log.warning("secrets_missing", turn_id=self._turn.id, secrets=missing)
+        return tuple(
+            NetworkSecret(
+                wanted.name,
+                f"{PLACEHOLDER_PREFIX}{self._bench.ids.uuid().replace('-', '')}",
+                opened[wanted.ref].hosts,
+                opened[wanted.ref].value,
+            )
+            for wanted in self._wanted
+            if wanted.ref in opened
+        )
 
     def _denied(self, host: str, known: _Refusals) -> NewEvent:
         return catalogue.sandbox_egress_denied(

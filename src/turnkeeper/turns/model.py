@@ -134,6 +134,14 @@ NO_NETWORK: Final = Network()
 
 
 @dataclass(frozen=True, slots=True)
+class SecretRef:
+    """A variable `name` in a session's tool boxes, and the secret of the project (`ref`) that it stands for."""
+
+    name: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """An agent version. Versions never change."""
 
@@ -181,6 +189,7 @@ class Session:
     ephemeral: bool = False
     oldest_sequence: int = 0
     network: Network | None = None
+    secrets: tuple[SecretRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from turnkeeper.turns.model import (
     NewStep,
     OnBusy,
     Reach,
+    SecretRef,
     Session,
     SessionReason,
     Step,
@@ -181,6 +182,7 @@ class NewSession:
     retention_days: int | None = None
     agent_version: int | None = None
     network: Network | None = None
+    secrets: tuple[SecretRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,13 +107,13 @@ class ToolRuns:
             if reason is not None:
                 return ToolOutput("error", _END_TEXTS[reason], False, duration_ms, by_platform=True)
             return ToolOutput("unknown", "the tool's sandbox went away", False, duration_ms)
-        text, cut = cut_text(outcome.text, settings.inline_bytes)
+        text, cut = cut_text(self._egress.masked(outcome.text), settings.inline_bytes)
         return ToolOutput(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)
 
     async def _open_box(self) -> ToolBox:
         workspace = self._bench.workspaces / self._turn.session_id
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._box = await self._bench.boxes.tool_box(workspace, self._size, self._egress.order)
+        self._box = await self._bench.boxes.tool_box(workspace, self._size, await self._egress.order())
         self._egress.sandbox_id = self._box.sandbox_id
         self._box_since_ms = self._bench.clock.monotonic_ms()
         return self._box

@@ -15,6 +15,7 @@ from turnkeeper.turns.model import ModelChoice
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import TurnStore, Wakeups
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.secrets import Vault
 from turnkeeper.turns.takeover import Liveness, NoLiveness
 from turnkeeper.turns.timing import Waiter
 
@@ -67,7 +68,7 @@ class Workbench:
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
     a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
-    answers turns wait for. `measures` hears how long things took.
+    answers turns wait for. `vault` has the secrets that sessions name. `measures` hears how long things took.
     """
 
     owner: str
@@ -86,5 +87,6 @@ class Workbench:
     settings: WorkerSettings
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
+    vault: Vault | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions

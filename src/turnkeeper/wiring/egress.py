@@ -1,5 +1,6 @@
 """Joins the egress proxy to what a worker asks of boxes. No rule of its own."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -7,14 +8,18 @@ from pathlib import Path
 import structlog
 
 from turnkeeper.addresses import parse_networks
+from turnkeeper.clock import Clock
 from turnkeeper.datadir import DataDir
-from turnkeeper.destinations import parse_rules
+from turnkeeper.destinations import parse_rules, parse_secret_host
 from turnkeeper.sandbox.boxes import SandboxUnavailable, ToolBox, ToolBoxOrder
 from turnkeeper.sandbox.egress import EgressProxy, EgressSocketRefused
 from turnkeeper.sandbox.egress_admission import EgressLimits, EgressPolicy
+from turnkeeper.sandbox.egress_exchange import NO_VAULT, Vault
+from turnkeeper.sandbox.egress_secrets import BoxSecret, BoxSecrets
+from turnkeeper.sandbox.egress_tls import BoxAuthority
 from turnkeeper.sandbox.state_dir import StateDir, remove_tree
 from turnkeeper.settings import EgressSettings, SandboxSettings
-from turnkeeper.turns.box_ports import NetworkOrder
+from turnkeeper.turns.box_ports import NetworkOrder, NetworkSecret
 
 _log = structlog.get_logger(__name__)
 
@@ -22,7 +27,8 @@ _log = structlog.get_logger(__name__)
 class EgressDoors:
     """Where the proxies of one worker's boxes come from."""
 
-    def __init__(self, settings: EgressSettings, state: StateDir) -> None:
+    def __init__(self, settings: EgressSettings, state: StateDir, clock: Clock) -> None:
+        self._clock = clock
         self._allow = parse_rules(settings.allow)
         self._networks = parse_networks(settings.networks)
         self._limits = _limits(settings)
@@ -32,7 +38,13 @@ class EgressDoors:
         """A proxy for one box, which waits for it. Raises `SandboxUnavailable`."""
         folder = self._state.socket_dir()
         lists = (self._allow, *map(parse_rules, network.lists))
-        proxy = EgressProxy(folder, EgressPolicy(lists, self._networks), network.gate, limits=self._limits)
+        proxy = EgressProxy(
+            folder,
+            EgressPolicy(lists, self._networks),
+            network.gate,
+            limits=self._limits,
+            vault=_vault(network.secrets, self._clock),
+        )
         try:
             await proxy.open()
         except OSError as error:
@@ -76,14 +88,28 @@ class EgressDoor:
             _log.info("egress_closed", sent_bytes=traffic.sent, received_bytes=traffic.received)
 
 
-def open_egress(stack: AsyncExitStack, settings: SandboxSettings, data_dir: DataDir) -> EgressDoors | None:
+def open_egress(
+    stack: AsyncExitStack, settings: SandboxSettings, data_dir: DataDir, clock: Clock
+) -> EgressDoors | None:
     """The proxies of a worker; `None` where the operator lends no egress, or there are no walls to have doors in."""
     if settings.kind == "none" or not settings.egress.allow:
         return None
     state = StateDir(data_dir.boxes)
     state.open()
     stack.callback(state.close)
-    return EgressDoors(settings.egress, state)
+    return EgressDoors(settings.egress, state, clock)
+
+
+def _vault(secrets: Sequence[NetworkSecret], clock: Clock) -> Vault:
+    if not secrets:
+        return NO_VAULT
+    boxed = BoxSecrets(
+        [
+            BoxSecret(secret.variable, secret.placeholder, tuple(map(parse_secret_host, secret.hosts)), secret.value)
+            for secret in secrets
+        ]
+    )
+    return Vault(boxed, BoxAuthority(boxed.rules, clock.now()))
 
 
 def _limits(settings: EgressSettings) -> EgressLimits:

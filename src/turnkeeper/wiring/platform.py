@@ -19,6 +19,7 @@ from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.providers import TUNABLE_PARAMETERS
 from turnkeeper.sandbox.tools import TOOLS
+from turnkeeper.sealing import Sealer
 from turnkeeper.settings import LargestBoxSettings, Settings
 from turnkeeper.store.turn_store import Observe, SqlTurnStore, unobserved
 from turnkeeper.store.tx import StoreLimits
@@ -127,6 +128,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),
+        secrets=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),
         model_params=TUNABLE_PARAMETERS,

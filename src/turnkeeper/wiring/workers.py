@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import URL, make_url
 
+from turnkeeper.datadir import load_or_make_key
 from turnkeeper.sandbox.gateway import ModelGateway
 from turnkeeper.sandbox.stranded import count_stranded
 from turnkeeper.sandbox.tools import TOOLS
+from turnkeeper.sealing import Sealer
 from turnkeeper.settings import Settings
 from turnkeeper.store.dialects.sqlite_workers import WorkerFiles
 from turnkeeper.store.turn_store import SqlTurnStore
@@ -58,7 +60,7 @@ async def open_worker(
         liveness=await stack.enter_async_context(working_as(owner, url, base)),
         store=store,
         governor=make_governor(base, store, side, metrics),
-        boxes=WorkerBoxes(driver, open_egress(stack, settings.sandbox, base.folder)),
+        boxes=WorkerBoxes(driver, open_egress(stack, settings.sandbox, base.folder, base.clock)),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
         wakeups=base.wakeups,
@@ -71,6 +73,7 @@ async def open_worker(
         wire_of=ModelWires(settings.providers),
         settings=_worker_settings(settings),
         questions=side.questions,
+        vault=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         measures=metrics,
     )
     worker = Worker(bench)
