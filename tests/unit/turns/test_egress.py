@@ -1,7 +1,7 @@
 """What a turn's tools may reach: asked once, refused in doubt, told without a flood."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -17,8 +17,10 @@ from turnkeeper.testing.scripted_guardian import Fault, Reply, deny
 from turnkeeper.turns import payloads
 from turnkeeper.turns.box_ports import EgressGate
 from turnkeeper.turns.egress import MAX_TOLD_HOSTS
-from turnkeeper.turns.model import ModelChoice, Network, Session, Turn
+from turnkeeper.turns.model import ModelChoice, Network, SecretRef, Session, Turn
 from turnkeeper.turns.ports import NewAgent, NewSession
+from turnkeeper.turns.secrets import OpenedSecret
+from turnkeeper.turns.worker import Worker
 
 ASK_DETAILS = {"approver": {"type": "human", "id": ""}, "question": "May it?", "timeout_seconds": 600}
 DEFER_DETAILS = {
@@ -51,10 +53,12 @@ def program(made: Rig, work: Callable[[EgressGate], Awaitable[None]]) -> None:
     made.sandbox.tool = tool
 
 
-async def session(made: Rig, agent: Network = LISTED, own: Network | None = None) -> Session:
+async def session(
+    made: Rig, agent: Network = LISTED, own: Network | None = None, secrets: tuple[SecretRef, ...] = ()
+) -> Session:
     new = NewAgent("agent", ModelChoice("stub", "model"), "", made.tools, made.limits, "{}", network=agent)
     return await made.store.create_session(
-        NewSession((await made.store.create_agent(new)).id, None, "{}", None, network=own)
+        NewSession((await made.store.create_agent(new)).id, None, "{}", None, network=own, secrets=secrets)
     )
 
 
@@ -194,6 +198,40 @@ def test_a_session_narrows_what_its_agent_may_reach(
         async with rig(tmp_path, ONE_CALL) as made:
             await made.run_turn(await session(made, agent, own))
             assert [None if order is None else order.lists for order in made.sandbox.networks] == [lists]
+
+    asyncio.run(main())
+
+
+class Shelf:
+    """A vault with one secret in it."""
+
+    async def opened(self, project_id: str, names: Collection[str]) -> Mapping[str, OpenedSecret]:
+        del project_id
+        return {name: OpenedSecret(("api.test",), "value-of-it") for name in names if name == "kept"}
+
+
+def test_a_box_gets_placeholders_and_a_value_in_what_a_tool_says_is_masked(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, ONE_CALL, start=False) as made:
+            made.bench = replace(made.bench, vault=Shelf())
+            made.worker = Worker(made.bench)
+            made.work()
+
+            async def tool(name: str, arguments: Mapping[str, object]) -> ScriptedOutcome:
+                del name, arguments
+                return ScriptedOutcome(text="it is value-of-it, I know")
+
+            made.sandbox.tool = tool
+            wanted = (SecretRef("TOKEN", "kept"), SecretRef("OTHER", "gone"))
+            turn = await made.run_turn(await session(made, secrets=wanted))
+            order = made.sandbox.networks[-1]
+            assert order is not None
+            assert [(one.variable, one.hosts, one.value) for one in order.secrets] == [
+                ("TOKEN", ("api.test",), "value-of-it")
+            ]
+            stored = "".join(event.data for event in await made.events(turn))
+            assert f"it is {order.secrets[0].placeholder}, I know" in stored
+            assert "value-of-it" not in stored + repr(order)
 
     asyncio.run(main())
 
