@@ -27,9 +27,10 @@ from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.boxes import USUAL_ORDER, DriverSettings
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.egress import EgressProxy
-from turnkeeper.sandbox.egress_admission import EgressLimits, EgressPolicy
+from turnkeeper.sandbox.egress_admission import EgressLimits, EgressPolicy, SystemResolver
 
 BLOCK = b"x" * (1 << 20)
+RESOLVER = SystemResolver()
 NETWORKS = parse_networks(["127.0.0.0/8"])
 
 
@@ -88,12 +89,12 @@ def fetch(port: int, mebibytes: int, *, proxy: int | None = None, tunnel: bool =
 async def proxy_of(folder: Path, port: int) -> AsyncGenerator[int]:
     """A proxy's port on this machine's loopback."""
     policy = EgressPolicy((parse_rules([f"127.0.0.1:{port}"]),), NETWORKS)
-    proxy = EgressProxy(folder, policy, Allows(), limits=EgressLimits(max_bytes=1 << 40))
+    proxy = EgressProxy(folder, policy, Allows(), resolver=RESOLVER, limits=EgressLimits(max_bytes=1 << 40))
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setblocking(False)
-    await proxy.serve(listener)
+    taken = int(listener.getsockname()[1])
+    proxy.serve(listener)
     try:
-        yield listener.getsockname()[1]
+        yield taken
     finally:
         await proxy.close()
 
@@ -142,7 +143,7 @@ async def _start(driver: BwrapDriver, folder: Path, *, with_proxy: bool) -> floa
     sockets.mkdir()
     sockets.chmod(0o755)
     begin = time.perf_counter()
-    proxy = EgressProxy(sockets, EgressPolicy(), Allows())
+    proxy = EgressProxy(sockets, EgressPolicy(), Allows(), resolver=RESOLVER)
     if with_proxy:
         await proxy.open()
     box = await driver.tool_box(workspace, proxy.order if with_proxy else USUAL_ORDER)

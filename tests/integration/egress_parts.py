@@ -156,9 +156,9 @@ async def door(
     policy = EgressPolicy((parse_rules(allow),), parse_networks(networks))
     proxy = EgressProxy(folder, policy, desk, limits=limits, resolver=names, vault=vault)
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setblocking(False)
-    await proxy.serve(listener)
+    port = int(listener.getsockname()[1])
+    proxy.serve(listener)
     try:
-        yield Door(proxy, listener.getsockname()[1], names, desk)
+        yield Door(proxy, port, names, desk)
     finally:
         await proxy.close()

@@ -120,7 +120,7 @@ def test_a_box_without_a_proxy_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["nothing", "not listening", "unix", "all addresses"])
 def test_what_is_no_loopback_listener_is_not_answered_on(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
-        proxy = EgressProxy(tmp_path, EgressPolicy(), Desk())
+        proxy = EgressProxy(tmp_path, EgressPolicy(), Desk(), resolver=Names())
         await proxy.open()
         try:
             await asyncio.to_thread(hand_out, tmp_path / "egress.sock", kind)
@@ -148,5 +148,5 @@ def hand_out(path: Path, kind: str) -> None:
 
 
 def test_an_order_may_have_a_proxy_and_a_size(tmp_path: Path) -> None:
-    order = EgressProxy(tmp_path, EgressPolicy(), Desk()).order
+    order = EgressProxy(tmp_path, EgressPolicy(), Desk(), resolver=Names()).order
     assert replace(order, cpu_millis=500).environment["HTTPS_PROXY"] == "http://127.0.0.1:3128"

@@ -13,6 +13,8 @@ import socket
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from turnkeeper.errors import RemoteProtocolError
 from turnkeeper.sandbox.boxes import HostPath, ToolBoxOrder
 from turnkeeper.sandbox.egress_admission import (
@@ -22,7 +24,6 @@ from turnkeeper.sandbox.egress_admission import (
     EgressLimits,
     EgressPolicy,
     Resolver,
-    SystemResolver,
 )
 from turnkeeper.sandbox.egress_exchange import NO_VAULT, Exchange, Traffic, Vault
 from turnkeeper.sandbox.egress_tls import BUNDLE_NAME, BUNDLE_VARIABLES
@@ -42,6 +43,11 @@ ENVIRONMENT: Final = {
     "no_proxy": NO_PROXY,
 }
 HANDOVER_TIMEOUT_MS: Final = 30_000
+MAX_NEW_PER_S: Final = 200
+"""Connections that one box may begin in a second: each costs this process some work."""
+ACCEPT_AGAIN_MS: Final = 100
+
+_log = structlog.get_logger(__name__)
 
 
 class EgressSocketRefused(RemoteProtocolError):
@@ -59,18 +65,20 @@ class EgressProxy:
         policy: EgressPolicy,
         desk: EgressDesk,
         *,
+        resolver: Resolver,
         limits: EgressLimits | None = None,
-        resolver: Resolver | None = None,
         vault: Vault = NO_VAULT,
     ) -> None:
         self._socket_dir = socket_dir
         self._limits = limits or EgressLimits()
-        self._admission = Admission(policy, desk, resolver or SystemResolver(), self._limits)
+        self._admission = Admission(policy, desk, resolver, self._limits)
         self._vault = vault
         self._connections: set[asyncio.Task[None]] = set()
         self._door: socket.socket | None = None
         self._handover: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._places = asyncio.Semaphore(self._limits.max_connections)
         self.traffic = Traffic(self._limits.max_bytes)
 
     @property
@@ -103,31 +111,63 @@ class EgressProxy:
             async with asyncio.timeout(HANDOVER_TIMEOUT_MS / 1000):
                 await asyncio.shield(self._handover)
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Answers on a listening socket until `close`."""
-        self._server = await asyncio.start_server(self._connected, sock=listener, limit=STREAM_BYTES)
+    def serve(self, listener: socket.socket) -> None:
+        """Answers on a listening socket, which is ours now, until `close`."""
+        listener.setblocking(False)
+        self._listener = listener
+        self._accepting = asyncio.ensure_future(self._accept(listener))
 
     async def close(self) -> None:
         """Ends every connection; returns when they are gone. Safe to call again."""
-        if self._handover is not None:
-            self._handover.cancel()
-            await asyncio.gather(self._handover, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
+        # In this order: each of them starts the next.
+        for task in (self._handover, self._accepting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         for task in tuple(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        if self._door is not None:
-            self._door.close()
+        for own in (self._door, self._listener):
+            if own is not None:
+                own.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Takes connections while there is a place, and no faster than `MAX_NEW_PER_S`; the rest wait in the kernel."""
+        loop = asyncio.get_running_loop()
+        since, count = loop.time(), 0
+        while True:
+            await self._places.acquire()
+            await self._take_one(loop, listener)
+            count += 1
+            if loop.time() - since >= 1:
+                since, count = loop.time(), 0
+            elif count >= MAX_NEW_PER_S:
+                await asyncio.sleep(since + 1 - loop.time())
+
+    async def _take_one(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        try:
+            taken, _ = await loop.sock_accept(listener)
+            reader = asyncio.StreamReader(limit=STREAM_BYTES, loop=loop)
+            await loop.connect_accepted_socket(
+                lambda: asyncio.StreamReaderProtocol(reader, self._connected, loop=loop), taken
+            )
+        except OSError as error:
+            # This process has no descriptor left, or the program went away between.
+            self._places.release()
+            _log.warning("egress_not_accepted", error=str(error))
+            await asyncio.sleep(ACCEPT_AGAIN_MS / 1000)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= self._limits.max_connections:
-            writer.transport.abort()
-            return
         exchange = Exchange((reader, writer), self._admission, self.traffic, self._limits, self._vault)
         task = asyncio.ensure_future(exchange.serve())
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        self._places.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("egress_exchange_failed", error=repr(error))
 
     async def _take_over(self, door: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -135,7 +175,7 @@ class EgressProxy:
         # Whoever else connects is not answered: at the first call the box is no longer what it was.
         with contextlib.closing(door), peer:
             await _readable(peer)
-            await self.serve(_received(peer))
+            self.serve(_received(peer))
 
 
 def _received(peer: socket.socket) -> socket.socket:
@@ -148,7 +188,6 @@ def _received(peer: socket.socket) -> socket.socket:
     except BaseException:
         listener.close()
         raise
-    listener.setblocking(False)
     return listener
 
 

@@ -8,6 +8,7 @@ itself tells somebody something. Must never connect by name, nor to an address t
 import asyncio
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -17,6 +18,7 @@ from turnkeeper.sandbox.egress_http import EgressRefused
 
 STREAM_BYTES: Final = 256 * 1024
 MAX_ADDRESSES_TRIED: Final = 4
+RESOLVER_THREADS: Final = 8
 
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -74,12 +76,19 @@ class EgressLimits:
 
 
 class SystemResolver:
-    """The resolver of this machine."""
+    """The resolver of this machine, in threads of its own: a name server that is silent holds up nobody else."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="egress-names")
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         """The addresses of a name. Raises `OSError`."""
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _addresses_of, host, port)
+
+    def close(self) -> None:
+        """Takes no more names."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Admission:
@@ -139,3 +148,8 @@ class Admission:
         except TimeoutError as error:
             raise EgressRefused(504, f"{destination} did not answer in time") from error
         raise EgressRefused(502, f"{destination} could not be connected to")
+
+
+def _addresses_of(host: str, port: int) -> Sequence[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -198,7 +198,7 @@ class Exchange:
                 upload.result()
             # An origin may answer before it has read everything, and stop reading then.
             await download
-        except (h11.RemoteProtocolError, ValueError) as error:
+        except (h11.ProtocolError, ValueError) as error:
             raise EgressRefused(502, "one of the two sides broke HTTP/1.1") from error
         finally:
             await _stopped(upload, download)

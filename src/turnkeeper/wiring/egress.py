@@ -13,7 +13,7 @@ from turnkeeper.datadir import DataDir
 from turnkeeper.destinations import parse_rules, parse_secret_host
 from turnkeeper.sandbox.boxes import SandboxUnavailable, ToolBox, ToolBoxOrder
 from turnkeeper.sandbox.egress import EgressProxy, EgressSocketRefused
-from turnkeeper.sandbox.egress_admission import EgressLimits, EgressPolicy
+from turnkeeper.sandbox.egress_admission import EgressLimits, EgressPolicy, SystemResolver
 from turnkeeper.sandbox.egress_exchange import NO_VAULT, Vault
 from turnkeeper.sandbox.egress_secrets import BoxSecret, BoxSecrets
 from turnkeeper.sandbox.egress_tls import BoxAuthority
@@ -27,8 +27,9 @@ _log = structlog.get_logger(__name__)
 class EgressDoors:
     """Where the proxies of one worker's boxes come from."""
 
-    def __init__(self, settings: EgressSettings, state: StateDir, clock: Clock) -> None:
+    def __init__(self, settings: EgressSettings, state: StateDir, resolver: SystemResolver, clock: Clock) -> None:
         self._clock = clock
+        self._resolver = resolver
         self._allow = parse_rules(settings.allow)
         self._networks = parse_networks(settings.networks)
         self._limits = _limits(settings)
@@ -42,6 +43,7 @@ class EgressDoors:
             folder,
             EgressPolicy(lists, self._networks),
             network.gate,
+            resolver=self._resolver,
             limits=self._limits,
             vault=_vault(network.secrets, self._clock),
         )
@@ -97,7 +99,9 @@ def open_egress(
     state = StateDir(data_dir.boxes)
     state.open()
     stack.callback(state.close)
-    return EgressDoors(settings.egress, state, clock)
+    resolver = SystemResolver()
+    stack.callback(resolver.close)
+    return EgressDoors(settings.egress, state, resolver, clock)
 
 
 def _vault(secrets: Sequence[NetworkSecret], clock: Clock) -> Vault:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnkeeper.destinations import Destination
-from turnkeeper.sandbox.egress_http import EgressRefused, answer_headers, read_request
+from turnkeeper.sandbox.egress_http import EgressRefused, answer_headers, read_inner_request, read_request
 
 
 def parsed(text: str) -> h11.Request:
@@ -97,6 +97,31 @@ def test_what_two_readers_could_understand_differently_is_refused(text: str) -> 
 def test_the_reader_itself_refuses_what_is_no_http(text: str) -> None:
     with pytest.raises(h11.RemoteProtocolError):
         parsed(text)
+
+
+def test_a_request_inside_tls_keeps_its_path_and_names_the_host_it_was_connected_to() -> None:
+    asked = parsed("GET /a?b HTTP/1.1\r\nHost: SITE.test\r\nConnection: keep-alive\r\nX: 1\r\n\r\n")
+    request = read_inner_request(asked, Destination("site.test", 443))
+    assert (request.target, dict(request.headers)) == (
+        b"/a?b",
+        {b"host": b"site.test", b"x": b"1", b"connection": b"close"},
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: site.test:8443\r\n\r\n",
+        "GET http://evil.test/ HTTP/1.1\r\nHost: site.test\r\n\r\n",
+        "CONNECT site.test:443 HTTP/1.1\r\nHost: site.test\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: site.test\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_inside_tls_a_request_for_another_host_gets_no_secret(text: str) -> None:
+    with pytest.raises(EgressRefused):
+        read_inner_request(parsed(text), Destination("site.test", 443))
 
 
 def test_an_answers_hop_headers_stay_with_us() -> None:
