@@ -15,7 +15,6 @@ import json
 import os
 import selectors
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -370,6 +369,8 @@ def hand_out_proxy_port(door: str) -> None:
 
     Our own end is closed before any program runs, so that none can get hold of it.
     """
+    import socket  # noqa: PLC0415  two milliseconds that boxes without a network need not wait for
+
     with (
         socket.create_server(("127.0.0.1", EGRESS_PORT), backlog=EGRESS_BACKLOG) as listener,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wall,
