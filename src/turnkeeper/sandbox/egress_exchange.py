@@ -19,6 +19,8 @@ from turnkeeper.sandbox.egress_secrets import BoxSecrets, HostSecrets, StreamMas
 from turnkeeper.sandbox.egress_tls import BoxAuthority, origin_context
 
 MAX_HEAD_BYTES: Final = 32 * 1024
+MAX_UNREAD_BYTES: Final = 512 * 1024
+"""How much of a request that was refused is still taken in."""
 _READ_BYTES: Final = 64 * 1024
 _LAST_WORD_MS: Final = 1_000
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -226,11 +228,9 @@ class Exchange:
                 state.receive_data(await source.read(STREAM_BYTES))
                 self._moved()
             elif isinstance(event, h11.Response):
-                headers = answer_headers(event.headers)
-                if self._secrets is not None:
-                    headers = self._secrets.masked_headers(headers)
+                answer = self._answer(event)
                 self._begun = True
-                await self._send_in(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
+                await self._send_in(answer)
             elif isinstance(event, h11.Data):
                 data = bytes(event.data)
                 await self._send_body(data if self._mask is None else self._mask.feed(data))
@@ -240,6 +240,12 @@ class Exchange:
                 return
             elif not isinstance(event, h11.InformationalResponse):
                 return
+
+    def _answer(self, answer: h11.Response) -> h11.Response:
+        headers, reason = answer_headers(answer.headers), answer.reason
+        if self._secrets is not None:
+            headers, reason = self._secrets.masked_headers(headers), self._secrets.masked(reason)
+        return h11.Response(status_code=answer.status_code, headers=headers, reason=reason)
 
     async def _send_out(self, state: h11.Connection, event: h11.Event, sink: asyncio.StreamWriter) -> None:
         data = state.send(event) or b""
@@ -262,7 +268,7 @@ class Exchange:
         return self._state.send(event) or b""
 
     def _moved(self) -> None:
-        if self._idle is not None:
+        if self._idle is not None and not self._idle.expired():
             self._idle.reschedule(asyncio.get_running_loop().time() + self._limits.idle_timeout_ms / 1000)
 
     async def _refuse(self, status: int, message: str) -> None:
@@ -276,9 +282,10 @@ class Exchange:
             async with asyncio.timeout(_LAST_WORD_MS / 1000):
                 if self._writer.can_write_eof():
                     self._writer.write_eof()
-                # Closed with something unread, the answer would be lost with it.
-                while await self._reader.read(_READ_BYTES):
-                    pass
+                # Closed with something unread, the answer would be lost with it. Nobody reads on for ever, though.
+                left = MAX_UNREAD_BYTES
+                while left > 0 and (data := await self._reader.read(_READ_BYTES)):
+                    left -= len(data)
         except OSError:
             # Gone, or still talking when the time was over.
             self._writer.transport.abort()
