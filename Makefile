@@ -19,7 +19,8 @@ export TEXT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test check clients chaos chaos-guardian chaos-processes bench soak fuzz isolation claim venv requirements clean
+.PHONY: help demo serve test check clients chaos chaos-guardian chaos-processes bench bench-turns soak fuzz
+.PHONY: isolation claim venv requirements clean
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +57,12 @@ bench: $(DEV) ## measure the hot paths on this machine (ARGS="--long --only base
 	@$(BIN)/python -m benchmarks.turns
 	@$(BIN)/python -m benchmarks.streams
 	@$(BIN)/python -m benchmarks.boxes
+
+bench-turns: $(DEV) ## turns, streams, a full store and paused turns (ARGS="--short" for a tenth of the samples)
+	@$(BIN)/python -m benchmarks.turns $(ARGS)
+	@$(BIN)/python -m benchmarks.streams $(ARGS)
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
+	@$(BIN)/python -m benchmarks.parked
 
 soak: $(DEV) ## watch the Guardian's memory over many steps (ARGS="--steps 1000000 --sessions 100000")
 	@$(BIN)/python -m benchmarks.soak $(ARGS)

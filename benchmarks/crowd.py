@@ -57,7 +57,7 @@ class MarkedIds:
 
 def fill(url: str, crowd: Crowd) -> None:
     """Fills the store behind `url`, whose tables must be there."""
-    asyncio.run(_write_originals(url))
+    asyncio.run(_write_originals(url, crowd))
     engine = create_engine(url)
     try:
         with engine.begin() as connection:
@@ -74,19 +74,21 @@ def fill(url: str, crowd: Crowd) -> None:
         engine.dispose()
 
 
-async def _write_originals(url: str) -> None:
+async def _write_originals(url: str, crowd: Crowd) -> None:
     ids, clock, heard = MarkedIds(), SystemClock(), Heard()
     store = await SqlTurnStore.open(url, clock=clock, ids=ids, wakeups=heard)
     # Its clock is only there for tests that set one.
     rig = Rig(url, store, clock, heard, RandomIds(clock))  # pyright: ignore[reportArgumentType]
     try:
-        await _finish_turns(rig, ids)
+        if crowd.finished:
+            await _finish_turns(rig, ids)
         ids.mark = PARKED_MARK
-        fence = await rig.running(idempotency_key=PARKED_MARK, fingerprint="f")
-        await store.pause(fence, a_pause(clock, ids, fence), [])
-        await store.park(fence, [])
+        if crowd.parked:
+            fence = await rig.running(idempotency_key=PARKED_MARK, fingerprint="f")
+            await store.pause(fence, a_pause(clock, ids, fence), [])
+            await store.park(fence, [])
         ids.mark = WAITING_MARK
-        for number in range(KEYS):
+        for number in range(KEYS if crowd.waiting else 0):
             session_id = (await rig.session()).id
             for turn in range(WAITING_PER_SESSION):
                 key = f"{WAITING_MARK} {number} {turn}"

@@ -99,6 +99,11 @@ class DataDir:
         return self.root / "workspaces"
 
     @property
+    def contents(self) -> Path:
+        """The bytes of files and artifacts, by their SHA-256; unused where the store is on PostgreSQL."""
+        return self.root / "contents"
+
+    @property
     def boxes(self) -> Path:
         """The sandbox driver's own: sockets and marks of running boxes."""
         return self.root / "run"

@@ -13,7 +13,24 @@ from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.errors import TurnkeeperError
 
 Prefix = Literal[
-    "agt", "ses", "trn", "evt", "msg", "tcl", "key", "sbx", "prj", "req", "sub", "apr", "whe", "whd", "bud", "sec"
+    "agt",
+    "ses",
+    "trn",
+    "evt",
+    "msg",
+    "tcl",
+    "key",
+    "sbx",
+    "prj",
+    "req",
+    "sub",
+    "apr",
+    "whe",
+    "whd",
+    "bud",
+    "fil",
+    "art",
+    "sec",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -45,6 +45,7 @@ def _refuse_switch(value: object) -> object:
 Count: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1)]
 CountOrNone: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0)]
 PauseExpiry: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=7 * 24 * 3_600_000)]
+ToolOutput: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=1, le=128 * Kibibyte)]
 Port: TypeAlias = Annotated[int, BeforeValidator(_refuse_switch), Field(ge=0, le=65_535)]
 
 
@@ -337,9 +338,24 @@ class LimitSettings(Branch):
     output_schema_bytes: Count = Field(default=64 * Kibibyte, description="Longest `output_schema`.")
     result_bytes: Count = Field(default=256 * Kibibyte, description="Longest result an agent may submit.")
     inline_bytes: Count = Field(default=16 * Kibibyte, description="Longest tool output that is kept inside an event.")
+    tool_output_bytes: ToolOutput = Field(
+        default=64 * Kibibyte, description="Longest output of a tool that an agent gets; at most 131072."
+    )
     pause_expiry_ms: PauseExpiry = Field(
         default=3_600_000, description="How long a turn may wait for an answer, unless its agent says otherwise."
     )
+
+
+class FileSettings(Branch):
+    """Files that apps upload and that turns leave."""
+
+    max_bytes: Count = Field(default=64 * Mebibyte, description="Longest file that is taken, up- or downwards.")
+    project_bytes: Count = Field(
+        default=10 * Gibibyte, description="What the files and artifacts of one project may take (`storage_full`)."
+    )
+    upload_timeout_ms: Count = Field(default=600_000, description="How long one upload may take.")
+    max_outputs: Count = Field(default=100, description="Files that one turn may leave.")
+    max_outputs_bytes: Count = Field(default=256 * Mebibyte, description="Bytes of all the files that one turn leaves.")
 
 
 class WebhookSettings(Branch):
@@ -448,6 +464,7 @@ class Settings(Branch):
     sandbox: SandboxSettings = SandboxSettings()
     gateway: GatewaySettings = GatewaySettings()
     limits: LimitSettings = LimitSettings()
+    files: FileSettings = FileSettings()
     webhooks: WebhookSettings = WebhookSettings()
     retention: SessionRetentionSettings = SessionRetentionSettings()
     log: LogSettings = LogSettings()

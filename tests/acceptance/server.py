@@ -219,7 +219,7 @@ class Server:
 
 
 def _split_command(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    groups = {"keys", "config", "agents", "sessions", "turns", "events", "webhooks", "budgets"}
+    groups = {"keys", "config", "agents", "sessions", "turns", "events", "files", "artifacts", "webhooks", "budgets"}
     words = 2 if arguments[0] in groups else 1
     return arguments[:words], arguments[words:]
 

@@ -14,6 +14,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 from tests.acceptance.server import NO_WARM_BOXES, TURNKEEPER, Json, Server, clean_environment, run_command
 from tests.acceptance.stub import RESULT_SCHEMA, StubModel
+from tests.docs.test_how_tos import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.timeout(240)]
 
@@ -39,11 +40,17 @@ def said(server: Server, *words: str) -> str:
     return done.stdout.strip()
 
 
-def session(server: Server) -> str:
-    """A session with an agent, both made on the command line."""
+def agent_file(server: Server) -> Path:
+    """An agent with a shell, to be created."""
     file = server.home / "agent.toml"
     file.write_text('name = "a"\ninstructions = "Work."\ntools = ["shell"]\n[model]\nprovider = "stub"\nid = "m"\n')
-    return said(server, "sessions", "create", said(server, "agents", "create", str(file)), "--title", "by hand")
+    return file
+
+
+def session(server: Server) -> str:
+    """A session with an agent, both made on the command line."""
+    agent_id = said(server, "agents", "create", str(agent_file(server)))
+    return said(server, "sessions", "create", agent_id, "--title", "by hand")
 
 
 def test_a_turn_is_posted_and_waited_for_on_the_command_line(server: Server) -> None:
@@ -61,6 +68,34 @@ def test_a_turn_is_posted_and_waited_for_on_the_command_line(server: Server) -> 
     assert "by hand" in said(server, "sessions", "list")
     assert json.loads(said(server, "turns", "submissions", turn["id"], "--json"))[0]["valid"] is True
     assert (server.data_dir / "cli.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_how_to_of_files_works_as_it_is_shown(server: Server) -> None:
+    """From a file of this machine to what a real tool in a real box made of it."""
+    report, out = server.home / "report.csv", server.home / "out.csv"
+    report.write_text("a,b\n")
+    file_id = said(server, "files", "upload", str(report))
+    assert file_id in said(server, "files", "list")
+    assert said(server, "files", "get", file_id) == "a,b"
+    command = "mkdir+outputs;tr+a-z+A-Z+<inputs/report.csv>outputs/out.csv;ln+-s+/etc/passwd+outputs/link"
+    asked = "Write the file in capitals to outputs/out.csv."
+    script = blocks("files", "python")[0].replace(asked, f"tools=1 command={command}")
+    printed: list[object] = []
+
+    def show(*shown: object) -> None:
+        printed.append(shown)
+
+    agent_id = said(server, "agents", "create", str(agent_file(server)))
+    names: dict[str, object] = {"URL": server.url, "KEY": server.secret, "PATH": report, "AGENT_ID": agent_id}
+    names["print"] = show
+    exec(script, names)
+    assert printed == [("outputs/out.csv", b"A,B\n")]
+    turn_id = json.loads(said(server, "turns", "list", "--json"))[0]["id"]
+    (artifact,) = json.loads(said(server, "artifacts", "list", turn_id, "--json"))
+    said(server, "artifacts", "get", artifact["id"], "--output", str(out))
+    assert out.read_text() == "A,B\n"
+    assert server.command("artifacts", "get", artifact["id"], "--output", str(out)).returncode == 2
+    assert server.command("files", "delete", file_id).returncode == 0
 
 
 def test_events_are_tailed_to_the_end_of_a_turn(server: Server) -> None:

@@ -45,7 +45,7 @@ def run_turn(server: Server, body: Json, *, session_budget: Json | None = None) 
     else:
         session = server.post("/v1/sessions", opened)
     turn = server.ended(server.post(f"/v1/sessions/{session['id']}/turns", body)["id"])
-    event = server.events(session["id"])[-1]
+    event = [event for event in server.events(session["id"]) if event["turn_id"] is not None][-1]
     assert event["turn_id"] == turn["id"]
     return turn, event
 

@@ -31,6 +31,7 @@ from turnkeeper.turns.model import (
 from turnkeeper.turns.ports import Accepted, NewAgent, NewSession, NewTurn
 
 LEASE_MS: Final = 30_000
+ACTIVITY: Final = frozenset({"session.busy", "session.idle", "session.paused"})
 SANDBOX: Final = "sbx_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 BY_APP: Final = CanceledBy("api_key", "key_1", "no longer needed")
 AGENT: Final = NewAgent("agent", ModelChoice("stub", "large"), "Do it.", ("shell",), AgentLimits(), "{}")
@@ -165,7 +166,8 @@ class Rig:
         return await self.store.events(session_id, after=0, limit=10_000)
 
     async def types(self, session_id: str) -> list[str]:
-        return [event.type for event in await self.events(session_id)]
+        """The types of its events, without those that say what the session does meanwhile."""
+        return [event.type for event in await self.events(session_id) if event.type not in ACTIVITY]
 
 
 def is_starting(turn_id: str) -> NewEvent:

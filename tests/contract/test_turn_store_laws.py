@@ -8,6 +8,7 @@ from typing import Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contract.pause_samples import a_pause
 from tests.contract.store_rig import (
     ANSWER,
     BY_APP,
@@ -26,10 +27,12 @@ from tests.contract.store_rig import (
 from tests.contract.wholeness import broken
 
 from turnkeeper.errors import TurnkeeperError
+from turnkeeper.turns.approvals import ApprovalAnswer, DecidedBy
 from turnkeeper.turns.model import Budget, Fence, StepAnswer, TurnStatus
 from turnkeeper.turns.ports import PageRequest
 
 EXAMPLES: Final = 25
+BY: Final = DecidedBy("api_key", "key_1")
 ENDINGS: Final = (ANSWER, LOST, UNPAID, DENIED)
 
 
@@ -126,6 +129,22 @@ class World:
         turn_id = self.turns[number % len(self.turns)]
         await self.rig.store.cancel_turn(turn_id, mode="immediate" if number % 2 else "graceful", by=BY_APP)
 
+    async def pause(self, number: int) -> None:
+        fence = self._fence(number)
+        kind = ("ask", "deferral", "client")[number % 3]
+        await self.rig.store.pause(fence, a_pause(self.rig.clock, self.rig.ids, fence, kind=kind), [])
+
+    async def park(self, number: int) -> None:
+        await self.rig.store.park(self._fence(number), [])
+
+    async def answer(self, number: int) -> None:
+        pending = (await self.rig.store.approvals(PageRequest(), status="pending")).items
+        word = "approve" if number % 2 else "deny"
+        await self.rig.store.decide_approval(pending[number % len(pending)].id, ApprovalAnswer(word, BY))
+
+    async def resume(self, number: int) -> None:
+        await self.rig.store.resume(self._fence(number))
+
     async def close(self, number: int) -> None:
         session_id = self.sessions[number % len(self.sessions)]
         await self.rig.store.close_session(session_id, mode="cancel" if number % 2 else "drain", by=BY_APP)
@@ -159,6 +178,10 @@ DEEDS: Final[tuple[Callable[[World, int], Awaitable[None]], ...]] = (
     World.renew,
     World.try_again,
     World.release,
+    World.pause,
+    World.park,
+    World.answer,
+    World.resume,
     World.close,
 )
 Deed = tuple[Callable[[World, int], Awaitable[None]], int]

@@ -20,7 +20,8 @@ async def test_an_accepted_turn_is_queued_with_its_event(rig: Rig) -> None:
     accepted = await rig.accept(session.id, metadata_json='{"z":1.50,"a":"\\u0000"}')
 
     assert (accepted.turn.status, accepted.turn.queue_position, accepted.replayed) == (TurnStatus.QUEUED, 0, False)
-    (event,) = await rig.store.events(session.id, after=accepted.events_after, limit=9)
+    event, busy = await rig.store.events(session.id, after=accepted.events_after, limit=9)
+    assert (busy.type, accepted.turn.last_sequence) == ("session.busy", event.sequence)
     assert (event.type, event.sequence, event.turn_id) == ("turn.queued", 2, accepted.turn.id)
     assert '"metadata":{"z":1.50,"a":"\\u0000"}' in event.data
 

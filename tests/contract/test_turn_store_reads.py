@@ -70,9 +70,9 @@ async def test_events_are_numbered_from_one_without_a_gap(rig: Rig) -> None:
 
     events = await rig.events(fence.session_id)
 
-    assert [event.sequence for event in events] == list(range(1, 8))
-    assert (await rig.store.session(fence.session_id)).last_sequence == 7
-    assert (await rig.store.turn(fence.turn_id)).last_sequence == 7
+    assert [event.sequence for event in events] == list(range(1, 9))
+    assert (await rig.store.session(fence.session_id)).last_sequence == 8
+    assert (await rig.store.turn(fence.turn_id)).last_sequence == 8
     assert await rig.store.event(events[2].id) == events[2]
 
 
@@ -85,7 +85,7 @@ async def test_events_are_read_after_a_number_by_type_and_by_turn(rig: Rig) -> N
         wanted: dict[str, object] = {"after": 0, "limit": 100, **changes}
         return [event.type for event in await rig.store.events(fence.session_id, **wanted)]  # pyright: ignore[reportArgumentType] (keywords of the method)
 
-    assert await read(after=2, limit=2) == ["turn.starting", "turn.started"]
+    assert await read(after=3, limit=2) == ["turn.starting", "turn.started"]
     assert await read(types=["turn.queued", "turn.started"]) == ["turn.queued", "turn.started", "turn.queued"]
     assert await read(turn_id=other.id) == ["turn.queued"]
     assert await read(after=99) == []

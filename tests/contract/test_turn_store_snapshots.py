@@ -171,7 +171,8 @@ async def test_a_retry_is_a_new_turn_with_the_same_input(rig: Rig) -> None:
 
     assert (made.turn.retry_of, made.turn.input_json, made.turn.metadata_json) == (first.id, '"hi"', '{"n":1}')
     assert (made.turn.session_id, repeated.turn.id, repeated.replayed) == (session.id, made.turn.id, True)
-    assert f'"retry_of":"{first.id}"' in (await rig.events(session.id))[-1].data
+    queued = (await rig.store.events(session.id, after=0, limit=9, types=["turn.queued"]))[-1]
+    assert f'"retry_of":"{first.id}"' in queued.data
 
 
 @with_store

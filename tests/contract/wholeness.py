@@ -52,6 +52,19 @@ UNWHOLE: Final = {
         "SELECT id FROM turns t WHERE idempotency_key IS NOT NULL"
         " AND NOT EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.thing_id = t.id)"
     ),
+    "an open session whose last word is not what it does": (
+        "SELECT id FROM sessions s WHERE status = 'open' AND NOT ephemeral AND COALESCE((SELECT e.type FROM events e"
+        " WHERE e.session_id = s.id AND e.type IN ('session.busy', 'session.idle', 'session.paused')"
+        " ORDER BY e.sequence DESC LIMIT 1), 'session.idle') <> CASE"
+        " WHEN EXISTS (SELECT 1 FROM turns t WHERE t.session_id = s.id AND t.status = 'paused') THEN 'session.paused'"
+        " WHEN EXISTS (SELECT 1 FROM turns t WHERE t.session_id = s.id"
+        " AND t.status NOT IN ('completed', 'failed', 'canceled')) THEN 'session.busy' ELSE 'session.idle' END"
+    ),
+    "a session that says twice what it does": (
+        "SELECT session_id FROM (SELECT session_id, type, LAG(type) OVER (PARTITION BY session_id ORDER BY sequence)"
+        " AS earlier FROM events WHERE type IN ('session.busy', 'session.idle', 'session.paused')) AS told"
+        " WHERE type = earlier"
+    ),
     "two endings of one turn": (
         "SELECT turn_id FROM events WHERE type IN ('turn.completed', 'turn.failed', 'turn.canceled')"
         " GROUP BY turn_id HAVING COUNT(*) > 1"

@@ -18,10 +18,12 @@ from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.catalogue import turn_started, turn_starting
 from turnkeeper.ids import RandomIds
 from turnkeeper.sealing import Sealer
+from turnkeeper.store.content_folder import FolderContents
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import ApiKey, Claim, Ending, StopReason, TurnStatus
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.schema_check import ProcessSchemaChecker, SchemaLimits
 from turnkeeper.turns.wakeups import LocalWakeups
 
@@ -160,6 +162,8 @@ async def opened(
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),
+        files=store.files(),
+        contents=FolderContents(folder / "contents", clock),
         secrets=store.secrets(Sealer(b"5e" * 32)),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
@@ -167,6 +171,7 @@ async def opened(
         # Nobody is saved by the look once in a while: what waits here waits for news.
         settings=settings or ApiSettings(poll_ms=600_000),
         streams=streams or StreamRegistry(),
+        texts=OpenTexts(news),
     )
     app = build_api(deps)
     try:

@@ -88,8 +88,10 @@ class Described:
             return st.lists(items, min_size=least, max_size=most, unique_by=repr if "uniqueItems" in schema else None)
         if kind == "string":
             return self._texts(schema)
-        if kind in {"integer", "number"}:
+        if kind == "integer":
             return st.integers(schema.get("minimum", -MAX_INTEGER), schema.get("maximum", MAX_INTEGER))
+        if kind == "number":
+            return st.floats(schema.get("minimum", -MAX_INTEGER), schema.get("maximum", MAX_INTEGER))
         return st.booleans() if kind == "boolean" else st.none()
 
     def _objects(self, schema: Json) -> SearchStrategy[Any]:

@@ -25,6 +25,9 @@ from tests.integration.described_requests import (
 )
 from tests.integration.described_values import Described, Json
 
+from turnkeeper.events.envelope import NewEvent
+from turnkeeper.events.files import artifact_created
+
 EXAMPLES: Final = 6
 WORLD: Final = settings(
     max_examples=EXAMPLES,
@@ -73,7 +76,8 @@ async def furnished(api: Api) -> dict[str, tuple[str, ...]]:
     sessions = [await api.session() for _ in range(3)]
     first, second = [await api.turn(sessions[number], output_schema={"type": "object"}) for number in (0, 1)]
     await api.completed(await api.started(), result_json="{}")
-    claim = await api.started()
+    claim, artifact_id = await api.started(), api.deps.ids.new("art")
+    await api.store.record(claim.fence, [an_artifact(claim.turn.id, artifact_id)])
     pause = a_pause(api.deps.clock, api.deps.ids, claim.fence)
     await api.store.pause(claim.fence, pause, ())
     queued = await api.turn(sessions[1], metadata={"k": "v"})
@@ -82,17 +86,35 @@ async def furnished(api: Api) -> dict[str, tuple[str, ...]]:
     limited = {"scope": {"type": "session", "id": sessions[0]}, "limits": {"max_model_calls": 5}}
     budget = await api.made("/v1/budgets", limited)
     assert pause.approval is not None
+    file = (await api.client.post("/v1/files", files={"file": ("a.txt", b"hello")})).json()
     return {
         "agt": (first["agent_id"], second["agent_id"]),
         "apr": (pause.approval.id,),
+        "art": (artifact_id,),
         "bud": (budget["id"],),
         "evt": (events[0]["id"], events[-1]["id"]),
+        "fil": (file["id"],),
         "key": (key["id"],),
         "ses": tuple(sessions),
         "trn": (first["id"], second["id"], queued["id"]),
         "whd": (delivery["id"],),
         "whe": (endpoint["id"],),
     }
+
+
+def an_artifact(turn_id: str, artifact_id: str) -> NewEvent:
+    return artifact_created(
+        turn_id=turn_id,
+        attempt=1,
+        artifact_id=artifact_id,
+        name="a.txt",
+        path=None,
+        media_type="text/plain",
+        size_bytes=5,
+        sha256="0" * 64,
+        kind="tool_output",
+        content="hello",
+    )
 
 
 Requests = Callable[[Described, Operation], SearchStrategy[Request]]

@@ -63,6 +63,8 @@ def test_health_readiness_schemas_and_openapi_need_no_key(tmp_path: Path) -> Non
         assert await api.seen("/healthz") == {"status": "ok"}
         assert await api.seen("/readyz") == {
             "ready": True,
+            "stopping": False,
+            "draining": False,
             "checks": {"store": True},
             "counters": {"dead_letters": 0},
         }
@@ -246,8 +248,8 @@ def test_events_are_listed_in_order_by_sequence_or_cursor(tmp_path: Path) -> Non
         path = f"/v1/sessions/{session_id}/events"
         first = await api.seen(f"{path}?limit=2")
         rest = await api.seen(f"{path}?limit=1000&after={first['next_cursor']}")
-        assert [event["sequence"] for event in first["data"] + rest["data"]] == [1, 2, 3, 4, 5]
-        assert [event["sequence"] for event in (await api.seen(f"{path}?after=4"))["data"]] == [5]
+        assert [event["sequence"] for event in first["data"] + rest["data"]] == [1, 2, 3, 4, 5, 6, 7]
+        assert [event["sequence"] for event in (await api.seen(f"{path}?after=5"))["data"]] == [6, 7]
         assert len((await api.seen(f"{path}?turn_id={turn['id']}"))["data"]) == 4
         assert len((await api.seen(f"{path}?types=turn.queued,turn.completed"))["data"]) == 2
         assert await api.seen(f"/v1/events/{first['data'][0]['id']}") == first["data"][0]

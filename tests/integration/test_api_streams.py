@@ -105,13 +105,13 @@ def test_a_stream_begins_with_ready_replays_and_follows_to_the_end_of_the_turn(t
         async with door.stream(f"/v1/turns/{turn['id']}/events/stream?after=0") as found:
             ready = await anext(found)
             assert (ready.event, ready.id) == ("stream.ready", None)
-            assert ready.data == {"after": 0, "head_sequence": 2, "oldest_sequence": 1, "deltas": "withheld"}
+            assert ready.data == {"after": 0, "head_sequence": 3, "oldest_sequence": 1, "deltas": "withheld"}
             await door.api.completed(await door.api.started())
             rest = [frame async for frame in found]
         types = [frame.event for frame in rest]
         assert types == ["turn.queued", "turn.starting", "turn.started", "turn.completed", "stream.closing"]
-        assert [frame.id for frame in rest] == [2, 3, 4, 5, None]
-        assert rest[-1].data == {"reason": "turn_ended", "retry_ms": 1000, "after": 5}
+        assert [frame.id for frame in rest] == [2, 4, 5, 6, None]
+        assert rest[-1].data == {"reason": "turn_ended", "retry_ms": 1000, "after": 6}
 
     listening(tmp_path, work)
 
@@ -144,7 +144,7 @@ def test_no_event_is_lost_or_sent_twice_while_many_are_written(tmp_path: Path) -
         found = await asyncio.gather(*(door.all(path) for _ in range(3)))
         await writing
         for stream in found:
-            assert [frame.id for frame in stream if frame.id] == list(range(2, 156))
+            assert [frame.id for frame in stream if frame.id] == [2, *range(4, 157)]
 
     listening(tmp_path, work)
 
@@ -154,7 +154,7 @@ def test_the_header_wins_over_the_query_and_without_both_a_stream_begins_at_the_
         session_id = await door.api.session()
         await door.api.turn(session_id)
         path = f"/v1/sessions/{session_id}/events/stream"
-        for query, headers, after in (("?after=0", {"Last_Event_ID": "1"}, 1), ("?after=1", {}, 1), ("", {}, 2)):
+        for query, headers, after in (("?after=0", {"Last_Event_ID": "1"}, 1), ("?after=1", {}, 1), ("", {}, 3)):
             async with door.stream(path + query, **headers) as found:
                 assert (await anext(found)).data["after"] == after
 
@@ -164,7 +164,7 @@ def test_the_header_wins_over_the_query_and_without_both_a_stream_begins_at_the_
 @pytest.mark.parametrize(
     ("query", "header", "code"),
     [
-        ("after=3", None, "cursor_ahead"),
+        ("after=4", None, "cursor_ahead"),
         ("after=99999999999999999999999", None, "cursor_invalid"),
         ("after=-1", None, "cursor_invalid"),
         ("after=0", "x", "cursor_invalid"),
@@ -190,8 +190,8 @@ def test_a_finished_stream_is_204_at_its_end_and_replays_before_it(tmp_path: Pat
         await door.api.completed(await door.api.started())
         path = f"/v1/turns/{turn['id']}/events/stream"
         assert (await door.client.get(path)).status_code == 204
-        assert (await door.client.get(path, headers={"Last-Event-ID": "5"})).status_code == 204
-        assert [frame.id for frame in await door.all(path, Last_Event_ID="4")] == [None, 5, None]
+        assert (await door.client.get(path, headers={"Last-Event-ID": "6"})).status_code == 204
+        assert [frame.id for frame in await door.all(path, Last_Event_ID="5")] == [None, 6, None]
 
     listening(tmp_path, work)
 
@@ -218,7 +218,7 @@ def test_types_narrow_what_is_sent_and_not_when_it_ends(tmp_path: Path) -> None:
         await door.api.completed(await door.api.started())
         found = await door.all(f"/v1/turns/{turn['id']}/events/stream?after=0&types=turn.started")
         assert [frame.event for frame in found] == ["stream.ready", "turn.started", "stream.closing"]
-        assert found[-1].data["after"] == 5
+        assert found[-1].data["after"] == 6
 
     listening(tmp_path, work)
 
@@ -297,7 +297,7 @@ def test_a_reader_that_is_too_slow_is_told_where_to_go_on(tmp_path: Path) -> Non
         claim = await api.started()
         for _ in range(8):
             await text(api, claim, 200_000)
-        plan = StreamPlan(session_id, 0, 12, 1, None, frozenset(), to_turn_end=False, closed=False, deltas="withheld")
+        plan = StreamPlan(session_id, 0, 13, 1, None, frozenset(), to_turn_end=False, closed=False, deltas="withheld")
         stream = EventStreamResponse(api.deps, api.key, plan, slow_reader_ms=20)
         reader = SlowReader()
         await stream({"type": "http"}, reader.receive, reader.send)
@@ -305,7 +305,7 @@ def test_a_reader_that_is_too_slow_is_told_where_to_go_on(tmp_path: Path) -> Non
         sent = [reader.frame(index)["sequence"] for index in range(1, len(reader.chunks) - 1)]
         assert closing["reason"] == "slow_consumer"
         assert sent == list(range(1, closing["after"] + 1))
-        assert closing["after"] < 12
+        assert closing["after"] < 13
 
     serve(tmp_path, work)
 

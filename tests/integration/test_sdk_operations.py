@@ -1,5 +1,6 @@
 """The SDK and the OpenAPI document: what one has the other has, save for what is named here."""
 
+import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ import pytest
 from tests.integration.api_door import Api, Json, serve
 from tests.integration.test_api_openapi import operations
 
-from turnkeeper.client import Agent, Retries, Session, Turn, Turnkeeper
+from turnkeeper.client import Agent, Artifact, File, Retries, Session, Turn, Turnkeeper
 from turnkeeper.client.turn_api.connection_blocking import Connection
 
 WITHOUT_A_METHOD: Final = {
@@ -35,7 +36,11 @@ ANSWER: Final[Json] = {
     "data": [{"id": "x_1", "status": "completed"}],
     "has_more": False,
 }
+CONTENT: Final = b"bytes"
+STORED: Final[Json] = {"id": "x_1", "sha256": hashlib.sha256(CONTENT).hexdigest()}
 VALUES: Final[Mapping[str, Any]] = {
+    "content": CONTENT,
+    "what": File(STORED),
     "agent": Agent({"id": "x_1", "version": 1}),
     "metadata": {"k": "v"},
     "input": "hi",
@@ -81,6 +86,8 @@ class Recorder:
         self.seen.append((request.method, request.url.path, frozenset(names)))
         if request.headers.get("accept") == "text/event-stream":
             return httpx.Response(204)
+        if request.url.path.endswith("/content"):
+            return httpx.Response(200, content=CONTENT)
         return httpx.Response(200, json=ANSWER)
 
 
@@ -114,6 +121,9 @@ def requests_by_method() -> dict[str, list[Asked]]:
                     recorder.seen = []
                     called(method)
                     found[name] = recorder.seen
+        recorder.seen = []
+        turnkeeper.files.download(Artifact(STORED))
+        found["Files.download of an artifact"] = recorder.seen
     return found
 
 

@@ -217,7 +217,7 @@ def test_lists_are_read_page_by_page(run: Run) -> None:
         made = [(await session.post_turn(f"turn {number}")).id for number in range(3)]
         assert [turn.id async for turn in session.turns(order="asc")] == made
         assert [turn.id async for turn in session.turns(limit=2)] == made[:0:-1]
-        assert [event.sequence async for event in session.events()] == [1, 2, 3, 4]
+        assert [event.sequence async for event in session.events()] == [1, 2, 3, 4, 5]
         assert [one.id async for one in place.turnkeeper.sessions.list(agent_id=session.agent_id)] == [session.id]
 
     run(work)
@@ -233,9 +233,9 @@ def test_a_turns_stream_ends_with_its_turn(run: Run) -> None:
         turn = await (await place.session()).post_turn("hi")
         reading = asyncio.ensure_future(numbered(turn.stream()))
         await place.api.completed(await place.api.started())
-        assert await reading == [2, 3, 4, 5]
-        assert await numbered(turn.stream(after=5)) == []
-        assert await numbered(turn.stream(types=["turn.completed"])) == [5]
+        assert await reading == [2, 4, 5, 6]
+        assert await numbered(turn.stream(after=6)) == []
+        assert await numbered(turn.stream(types=["turn.completed"])) == [6]
 
     run(work)
 
@@ -285,7 +285,7 @@ def test_a_stream_outlives_the_servers_own_ends_of_it(run: Run) -> None:
             await asyncio.sleep(0.01)
         await place.api.completed(claim)
         await reading
-        assert [event.sequence for event in seen] == list(range(2, len(seen) + 2))
+        assert [event.sequence for event in seen] == [2, *range(4, len(seen) + 3)]
         assert seen[-1].ends_turn
 
     run(work, settings=ApiSettings(sse_max_age_ms=50, poll_ms=600_000))
@@ -325,6 +325,24 @@ def test_a_key_that_is_revoked_ends_the_stream(run: Run) -> None:
             await reading
 
     run(work, settings=ApiSettings(sse_heartbeat_ms=20, poll_ms=600_000))
+
+
+def test_a_file_is_uploaded_once_given_to_a_turn_and_got_back(run: Run) -> None:
+    async def work(place: Place) -> None:
+        place.proxy.faults["POST /v1/files"] = list(ANSWERS_SPOILED[0])
+        file = await place.turnkeeper.files.upload(b"a,b", name="report.csv", media_type="text/csv")
+        assert (file.name, file.media_type, file.bytes) == ("report.csv", "text/csv", 3)
+        assert [found.id async for found in place.turnkeeper.files.list()] == [file.id]
+        assert await place.turnkeeper.files.download(await place.turnkeeper.files.get(file.id)) == b"a,b"
+        turn = await (await place.session()).post_turn([{"type": "file", "file_id": file.id}])
+        assert await turn.artifacts() == []
+        await place.turnkeeper.files.delete(file.id)
+        with pytest.raises(NotFound):
+            await place.turnkeeper.files.get(file.id)
+        with pytest.raises(RequestInvalid):
+            await (await place.session()).post_turn([{"type": "file", "file_id": file.id}])
+
+    run(work)
 
 
 def test_webhook_endpoints_are_made_changed_and_deleted(run: Run) -> None:
@@ -372,7 +390,7 @@ def test_a_snapshot_is_where_a_stream_goes_on(run: Run) -> None:
         snapshot = await session.snapshot()
         assert [queued.id for queued in snapshot.queued_turns] == [turn.id]
         await place.api.completed(await place.api.started())
-        assert await read_up_to(5, session.stream(after=snapshot.as_of)) == [3, 4, 5]
+        assert await read_up_to(7, session.stream(after=snapshot.as_of)) == [4, 5, 6, 7]
         assert (await session.stream_token(ttl_s=60)).token
 
     run(work)

@@ -21,6 +21,7 @@ from turnkeeper.api.routes import (
     approvals,
     budgets,
     events,
+    files,
     health,
     operations,
     secrets,
@@ -55,6 +56,7 @@ def build_api(deps: ApiDeps) -> FastAPI:
         operations,
         secrets,
         admin,
+        files,
     )
     routers = tuple(module.router for module in built)
     require_scopes(routers)

@@ -22,8 +22,11 @@ from turnkeeper.ids import IdSource
 from turnkeeper.turns.access import AccessStore
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.budget_ports import BudgetStore
+from turnkeeper.turns.contents import ContentStore
 from turnkeeper.turns.creations import Creations
+from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.model import USUAL_BOX_SIZE, BoxSize
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.operations import OperatorStore
 from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
@@ -31,7 +34,7 @@ from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
 from turnkeeper.turns.secrets import SecretStore
 from turnkeeper.turns.snapshots import SnapshotReads
-from turnkeeper.turns.wakeups import Watch
+from turnkeeper.turns.wakeups import LocalWakeups, Watch
 
 
 class ApiStore(TurnReads, SnapshotReads, TurnCommands, TurnPosts, ApprovalStore, Protocol):
@@ -58,6 +61,8 @@ class ApiSettings:
     metadata_bytes: int = 16_384
     text_bytes: int = 262_144
     inline_bytes: int = 16_384
+    file_bytes: int = 64 * 1_048_576
+    upload_timeout_ms: int = 600_000
     sse_heartbeat_ms: int = 15_000
     sse_max_age_ms: int = 3_600_000
     poll_ms: int = 1_000
@@ -101,6 +106,8 @@ class ApiDeps:
     access: AccessStore
     retention: RetentionStore
     operations: OperatorStore
+    files: FileStore
+    contents: ContentStore
     secrets: SecretStore
     providers: frozenset[str]
     tool_names: frozenset[str]
@@ -113,6 +120,7 @@ class ApiDeps:
     rates: RequestRates = field(default_factory=lambda: RequestRates(SystemClock()))
     in_flight: KeysInFlight = field(default_factory=KeysInFlight)
     questions: GuardianQuestions | None = None
+    texts: OpenTexts = field(default_factory=lambda: OpenTexts(LocalWakeups()))
     measures: ApiMeasures = field(default_factory=NoMeasures)
 
 

@@ -73,6 +73,13 @@ class Fields:
             return self._wrong(name, f"is not between {low} and {high}", code)
         return whole
 
+    def flag(self, name: str) -> bool:
+        """True or false; false where nothing is said."""
+        value = self._members.get(name)
+        if value is not None and not isinstance(value, bool):
+            self._wrong(name, "is neither true nor false")
+        return value is True
+
     def time(self, name: str) -> datetime | None:
         """A time of RFC 3339, in UTC."""
         value = self._members.get(name)

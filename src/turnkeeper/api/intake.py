@@ -4,22 +4,23 @@ Answers for checked, typed values with the raw text of what must be echoed. Look
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, cast
 
 import orjson
 
-from turnkeeper.acs.strictjson import JsonObject, JsonValue, member_slices
+from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
-from turnkeeper.api.bodies import JsonBody, element_slices
+from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.budget_intake import parse_limits
 from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
+from turnkeeper.api.input_intake import parse_input
 from turnkeeper.api.networks import parse_network
 from turnkeeper.api.secret_intake import parse_session_secrets
-from turnkeeper.api.unbuilt import AGENT_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
+from turnkeeper.api.unbuilt import AGENT_FIELDS, GUARDIAN_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
 from turnkeeper.turns.model import NO_NETWORK, AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
@@ -30,7 +31,6 @@ MAX_NAME_CHARACTERS: Final = 200
 MAX_INSTRUCTIONS_CHARACTERS: Final = 262_144
 MAX_PARAMS: Final = 32
 MAX_PARAMS_BYTES: Final = 16_384
-MAX_PARTS: Final = 100
 MAX_REASON_CHARACTERS: Final = 500
 MAX_REPAIR_ATTEMPTS: Final = 10
 MAX_ATTEMPTS: Final = 5
@@ -38,7 +38,9 @@ DEFAULT_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
-_AGENT_NAMES = frozenset({"name", "model", "instructions", "tools", "permissions", "limits", "metadata", "sandbox"})
+_AGENT_NAMES = frozenset(
+    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox"}
+)
 _SESSION_NAMES = frozenset(
     {"agent_id", "title", "budget", "metadata", "retention_days", "agent_version", "network", "secrets"}
 )
@@ -58,7 +60,10 @@ _TURN_NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TurnBody:
-    """The body of a posted turn. An attempt limit is `None` where the agent's own number counts."""
+    """The body of a posted turn. An attempt limit is `None` where the agent's own number counts.
+
+    `files` has the ids of its files, each with the pointer of its part.
+    """
 
     input_text: str
     input_json: str
@@ -69,6 +74,7 @@ class TurnBody:
     max_attempts: int | None = None
     on_busy: OnBusy = "enqueue"
     start_by: datetime | None = None
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
@@ -81,6 +87,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     tools, client_tools = parse_tools(fields, deps.tool_names)
     permissions = parse_permissions(fields)
     limits = _limits(fields.object("limits"))
+    streamed = _streams_before_decision(fields.object("guardian"))
     metadata_json = parse_metadata(fields, body, deps.settings)
     box = fields.object("sandbox")
     sandbox = parse_sandbox(box, deps.settings.largest_box)
@@ -95,6 +102,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         metadata_json,
         permissions=permissions,
         client_tools=client_tools,
+        stream_before_decision=streamed,
         sandbox=sandbox,
         network=network or NO_NETWORK,
     )
@@ -157,7 +165,7 @@ def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:
     """The turn to accept. The output schema is not looked into here. Raises `RequestRefused`."""
     fields = Fields(body.members)
     fields.close(_TURN_NAMES, TURN_FIELDS)
-    input_text = _input_text(fields, body.slices, settings.text_bytes)
+    posted = parse_input(fields, body.slices, settings.text_bytes)
     metadata_json = parse_metadata(fields, body, settings)
     budget = parse_limits(fields.object("budget"))
     repairs = fields.integer("max_repair_attempts", low=0, high=MAX_REPAIR_ATTEMPTS)
@@ -167,7 +175,7 @@ def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:
     schema_json = body.slices["output_schema"] if fields.has("output_schema") else None
     fields.finish()
     return TurnBody(
-        input_text,
+        posted.text,
         body.slices["input"],
         schema_json,
         metadata_json,
@@ -176,6 +184,7 @@ def parse_turn(body: JsonBody, settings: ApiSettings) -> TurnBody:
         max_attempts=attempts,
         on_busy=on_busy,
         start_by=start_by,
+        files=posted.files,
     )
 
 
@@ -241,47 +250,13 @@ def _limits(fields: Fields | None) -> AgentLimits:
     )
 
 
+def _streams_before_decision(fields: Fields | None) -> bool:
+    if fields is None:
+        return False
+    fields.close({"stream_before_decision"}, GUARDIAN_FIELDS)
+    return fields.flag("stream_before_decision")
+
+
 def parse_metadata(fields: Fields, body: JsonBody, settings: ApiSettings) -> str:
     """The metadata as it came; what is wrong with it is noted."""
     return fields.raw_object("metadata", body.slices, max_bytes=settings.metadata_bytes) or "{}"
-
-
-def _input_text(fields: Fields, slices: Mapping[str, str], max_bytes: int) -> str:
-    value = fields.value("input")
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, list):
-        parts = fields.objects("input", max_items=MAX_PARTS)
-        text = "\n".join(
-            _part_text(part, raw) for part, raw in zip(parts, element_slices(slices["input"]), strict=False)
-        )
-    else:
-        fields.note("input", "invalid_field", "/input is required: a string, or a list of parts")
-        return ""
-    if not text.strip():
-        fields.note("input", "invalid_field", "/input is empty")
-    elif len(text.encode()) > max_bytes:
-        fields.note("input", "invalid_field", f"/input is longer than {max_bytes} bytes")
-    return text
-
-
-def _part_text(part: Fields, part_json: str) -> str:
-    kind = part.value("type")
-    if kind == "text":
-        part.close({"type", "text"}, {})
-        return part.required_text("text", max_characters=MAX_INSTRUCTIONS_CHARACTERS, one_line=False)
-    if kind == "json":
-        part.close({"type", "value"}, {})
-        return _json_text(part, part_json)
-    if kind == "file":
-        part.note("type", "not_supported_yet", "parts of type file are not supported yet")
-    else:
-        part.note("type", "invalid_field", f"{part.pointer('type')} is neither text nor json")
-    return ""
-
-
-def _json_text(part: Fields, part_json: str) -> str:
-    if "value" not in part.members():
-        part.note("value", "invalid_field", f"{part.pointer('value')} is required")
-        return ""
-    return member_slices(part_json)["value"]

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from turnkeeper.api.filters import SESSION_VIEWS
 from turnkeeper.api.openapi_budgets import BUDGET_COMPONENTS
+from turnkeeper.api.openapi_files import FILE_COMPONENTS
 from turnkeeper.api.openapi_headers import describe_headers
 from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
@@ -146,6 +147,7 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
             **KEY_COMPONENTS,
             **SECRET_COMPONENTS,
             **BUDGET_COMPONENTS,
+            **FILE_COMPONENTS,
         }
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["info"]["version"] = API_VERSION

@@ -123,6 +123,7 @@ _TURN_MEMBERS: Final[Schema] = {
                     "anyOf": [
                         closed_object(("type", "text"), {"type": {"const": "text"}, "text": _TEXT}),
                         closed_object(("type", "value"), {"type": {"const": "json"}, "value": {}}),
+                        closed_object(("type", "file_id"), {"type": {"const": "file"}, "file_id": id_schema("fil")}),
                     ]
                 },
             },
@@ -179,6 +180,15 @@ _REQUESTS: Final[Schema] = {
                     "pause_expiry_ms": whole_number(1, MAX_PAUSE_EXPIRY_MS),
                 },
             ),
+            "guardian": closed_object(
+                (),
+                {
+                    "stream_before_decision": {
+                        "type": "boolean",
+                        "description": "Whether text is streamed while it is written, before the Guardian decided.",
+                    }
+                },
+            ),
             "metadata": _METADATA,
         },
     ),
@@ -224,6 +234,7 @@ _ANSWERS: Final[Schema] = {
             "permissions": {"type": "object"},
             "sandbox": {"type": "object"},
             "limits": {"type": "object"},
+            "guardian": {"type": "object"},
             "metadata": {"type": "object"},
             "created_at": _TIME,
             "archived_at": nullable(_TIME),

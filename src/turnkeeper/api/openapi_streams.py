@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from turnkeeper.api.openapi_schemas import closed_object, nullable, open_object, whole_number
+from turnkeeper.api.openapi_schemas import closed_object, id_schema, nullable, open_object, whole_number
 from turnkeeper.events.stream_tokens import DEFAULT_TTL_S, MAX_TTL_S
 
 Schema = dict[str, Any]
@@ -30,7 +30,13 @@ STREAM_COMPONENTS: Final[Schema] = {
             "queued_turns": _listed("Turn"),
             "recent_turns": _listed("Turn"),
             "open_approvals": _listed("Approval"),
-            "open_messages": {"type": "array", "items": {"type": "object"}},
+            "open_messages": {
+                "type": "array",
+                "description": "The messages that the active turn is writing, where its agent streams them.",
+                "items": open_object(
+                    {"message_id": id_schema("msg"), "text": {"type": "string"}, "offset": whole_number(0)}
+                ),
+            },
         }
     ),
 }

@@ -17,8 +17,10 @@ from turnkeeper.api.intake import TurnBody
 from turnkeeper.api.keyed import fingerprint_of, idempotency_key
 from turnkeeper.api.pages import Query
 from turnkeeper.api.reads import read_turn
+from turnkeeper.api.stream_texts import text_scope
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
 from turnkeeper.turns.access import check_scope
+from turnkeeper.turns.files import FileNotReady
 from turnkeeper.turns.model import AgentLimits, ApiKey
 from turnkeeper.turns.ports import Accepted, NewTurn
 from turnkeeper.turns.schema_rules import OutputSchemaInvalid
@@ -62,7 +64,17 @@ def new_turn(
         idempotency_key=key,
         fingerprint=None if key is None else fingerprint_of(request, received),
         api_key_id=caller.id,
+        file_ids=tuple(parsed.files),
     )
+
+
+async def with_files(accepting: Awaitable[Accepted], parsed: TurnBody) -> Accepted:
+    """The accepted turn. A file that is not ready is pointed at in the body that named it. Raises `FileNotReady`."""
+    try:
+        return await accepting
+    except FileNotReady as missing:
+        missing.detail["pointer"] = parsed.files.get(str(missing.detail["file_id"]), "/input")
+        raise
 
 
 async def answer_post(
@@ -89,6 +101,7 @@ async def answer_post(
 
 async def _plan(deps: ApiDeps, accepted: Accepted) -> StreamPlan:
     session = await deps.store.session(accepted.turn.session_id)
+    texts = await text_scope(deps.store, session, turn_id=accepted.turn.id, types=frozenset())
     return StreamPlan(
         session_id=session.id,
         after=accepted.events_after,
@@ -98,7 +111,8 @@ async def _plan(deps: ApiDeps, accepted: Accepted) -> StreamPlan:
         types=frozenset(),
         to_turn_end=True,
         closed=session.status == "closed",
-        deltas="withheld",
+        deltas="withheld" if texts is None else "live",
+        texts=texts,
     )
 
 

@@ -63,6 +63,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         403, "The Guardian takes no such answer from you", "Answer with the Guardian's own approvals, as who it asks."
     ),
     "not_found": ProblemKind(404, "Not found", "Check the id and the path."),
+    "content_missing": ProblemKind(404, "The bytes are not there", "Upload the file again."),
     "idempotency_turn_deleted": ProblemKind(
         410, "The turn of this Idempotency-Key was deleted", "Use a new key to run it again."
     ),
@@ -108,6 +109,13 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "idempotency_key_reused": ProblemKind(
         422, "The Idempotency-Key belongs to another request", "Use another key, or repeat the first body unchanged."
+    ),
+    "file_not_ready": ProblemKind(
+        422, "The turn names a file that is not there", "Upload the file first, with a key of the same project."
+    ),
+    "sha256_mismatch": ProblemKind(422, "The bytes are not the ones that were meant", "Send the file again."),
+    "storage_full": ProblemKind(
+        422, "The project keeps as much as it may", "Delete files that are not used, or have the limit raised."
     ),
     "budget_invalid": ProblemKind(
         422, "Invalid budget", "Each limit is a whole number above zero, or for `max_cost` an amount above zero."

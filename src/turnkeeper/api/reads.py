@@ -16,6 +16,7 @@ from turnkeeper.api.agent_sandbox import sandbox_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.api.networks import network_document
 from turnkeeper.clock import render_time
+from turnkeeper.turns.activity import doing_of
 from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.model import Agent, BlockedBy, Budget, Session, Submission, Turn, TurnStatus, Usage
 from turnkeeper.turns.pausing import Pause
@@ -142,7 +143,7 @@ def render_agent(agent: Agent) -> bytes:
                 "max_attempts": agent.limits.max_attempts,
                 "pause_expiry_ms": agent.limits.pause_expiry_ms,
             },
-            "guardian": None,
+            "guardian": {"stream_before_decision": agent.stream_before_decision},
             "budget": None,
             "metadata": orjson.Fragment(agent.metadata_json),
             "created_at": render_time(agent.created_at),
@@ -185,9 +186,7 @@ def session_status(session: Session) -> str:
     """The status an app sees: an open session is `paused` or `busy` while a turn is, or waits, else `idle`."""
     if session.status != "open":
         return session.status
-    if session.active_status is TurnStatus.PAUSED:
-        return "paused"
-    return "busy" if session.active_turn_id is not None or session.queue_depth else "idle"
+    return doing_of(session).activity
 
 
 def render_submission(submission: Submission) -> bytes:

@@ -1,5 +1,6 @@
 """How a session's snapshot and a stream token look from outside (contract 2.2 and 2.4)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import orjson
@@ -7,11 +8,14 @@ import orjson
 from turnkeeper.api.approval_views import render_approval
 from turnkeeper.api.reads import TurnContext, render_session, render_turn
 from turnkeeper.clock import render_time
+from turnkeeper.turns.open_texts import OpenText
 from turnkeeper.turns.snapshots import SessionSnapshot, TurnView
 
 
-def render_snapshot(snapshot: SessionSnapshot, now: datetime, *, inline_bytes: int) -> bytes:
-    """The snapshot object. No message is ever open here: a text is shown once it was allowed, and is whole then."""
+def render_snapshot(
+    snapshot: SessionSnapshot, open_texts: Sequence[OpenText], now: datetime, *, inline_bytes: int
+) -> bytes:
+    """The snapshot object, with the messages that are being written."""
     return orjson.dumps(
         {
             "object": "session_snapshot",
@@ -24,7 +28,9 @@ def render_snapshot(snapshot: SessionSnapshot, now: datetime, *, inline_bytes: i
                 orjson.Fragment(render_approval(approval, now, inline_bytes=inline_bytes))
                 for approval in snapshot.approvals
             ],
-            "open_messages": [],
+            "open_messages": [
+                {"message_id": text.message_id, "text": text.text, "offset": text.offset} for text in open_texts
+            ],
         }
     )
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import orjson
 
-from turnkeeper.events.envelope import Event, render_event
+from turnkeeper.events.envelope import Event, PassingEvent, render_event, render_passing
 
 RETRY_MS: Final = 1_000
 MAX_BUFFERED_FRAMES: Final = 1_000
@@ -43,6 +43,12 @@ def event_frame(event: Event) -> bytes:
     # JSON has line ends only between tokens, where a space means the same.
     data = render_event(event).translate(_LINE_ENDS)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.sequence, event.type.encode(), data)
+
+
+def passing_frame(passing: PassingEvent) -> bytes:
+    """An event that is not stored. It has no id, so that it moves no `Last-Event-ID`."""
+    data = render_passing(passing).translate(_LINE_ENDS)
+    return b"event: %s\ndata: %s\n\n" % (passing.event.type.encode(), data)
 
 
 def ready_frame(*, after: int, head_sequence: int, oldest_sequence: int, deltas: str) -> bytes:
@@ -87,6 +93,11 @@ class FrameBuffer:
         self._append(frame)
         return True
 
+    @property
+    def waiting(self) -> int:
+        """How many frames have not been taken yet."""
+        return len(self._frames)
+
     def offer(self, frame: bytes) -> bool:
         """Takes the frame if it fits now; whether it did."""
         fits = self._fits(frame)
@@ -122,8 +133,8 @@ class FrameBuffer:
 
     def _fits(self, frame: bytes) -> bool:
         if not self._frames:
-            return True
-        return len(self._frames) < self._max_frames and self._bytes + len(frame) <= self._max_bytes
+            return not self._closed
+        return not self._closed and len(self._frames) < self._max_frames and self._bytes + len(frame) <= self._max_bytes
 
     def _append(self, frame: bytes) -> None:
         self._frames.append(frame)

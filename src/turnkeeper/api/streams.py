@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.session_feeds import BATCH_EVENTS
 from turnkeeper.api.sse import FIRST_LINE, ClosingReason, FrameBuffer, Framed, closing_frame, ready_frame
+from turnkeeper.api.stream_texts import StreamedTexts, TextScope
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event
 from turnkeeper.turns.model import ApiKey
@@ -32,6 +33,7 @@ class StreamPlan:
     """What to send: the events of a session after a sequence, narrowed to a turn and to types.
 
     `to_turn_end` ends the stream with the turn; `closed` says that the session already was when the stream began.
+    `texts` are those it shows while they are written, where `deltas` is `live`.
     """
 
     session_id: str
@@ -43,6 +45,7 @@ class StreamPlan:
     to_turn_end: bool
     closed: bool
     deltas: str
+    texts: TextScope | None = None
 
 
 class EventStreamResponse(Response):
@@ -71,6 +74,7 @@ class EventStreamResponse(Response):
         self._place = place
         self._buffer = FrameBuffer()
         self._position = plan.after
+        self._texts = self._streamed(plan.texts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends until the stream ends, the reader is gone or too slow, or the server stops."""
@@ -85,6 +89,12 @@ class EventStreamResponse(Response):
                     await asyncio.wait(
                         {writing, gone}, timeout=CLOSE_GRACE_MS / 1000, return_when=asyncio.FIRST_COMPLETED
                     )
+
+    def _streamed(self, scope: TextScope | None) -> StreamedTexts | None:
+        deps = self._deps
+        if scope is None:
+            return None
+        return StreamedTexts(scope, deps.texts, self._buffer, lambda: self._position, clock=deps.clock, ids=deps.ids)
 
     def _admitted(self) -> AbstractContextManager[object]:
         if self._place is not None:
@@ -107,6 +117,8 @@ class EventStreamResponse(Response):
             async with _Tasks() as tasks:
                 with deps.wards.guard(deps, self._caller.secret_sha256, self._plan.session_id, over, look_ms=look_ms):
                     following = tasks.start(self._follow())
+                    if self._texts is not None:
+                        tasks.start(self._texts.follow(deps.news))
                     await asyncio.wait(
                         {following, over}, timeout=settings.sse_max_age_ms / 1000, return_when=asyncio.FIRST_COMPLETED
                     )
@@ -145,6 +157,7 @@ class EventStreamResponse(Response):
                 return "session_closed" if closed else None
 
     async def _pass_on(self, one: Framed) -> bool:
+        self._end_texts(one.event)
         if self._wants(one.event) and not await self._put(one.frame):
             return False
         self._passed(one.event)
@@ -157,10 +170,16 @@ class EventStreamResponse(Response):
             return True
         if event.type == SESSION_ENDING or self._ends_turn(event):
             return False
+        self._end_texts(event)
         if self._wants(event) and not self._buffer.offer(one.frame):
             return False
         self._passed(event)
         return True
+
+    def _end_texts(self, event: Event) -> None:
+        # Before the event itself, so that no piece of a message follows its end.
+        if self._texts is not None:
+            self._texts.passed(event)
 
     def _passed(self, event: Event) -> None:
         self._position = event.sequence

@@ -15,8 +15,11 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
-    "guardian": (),
     "budget": (),
+}
+GUARDIAN_FIELDS: Final[UnbuiltFields] = {
+    "policy": (),
+    "on_decision_failure": (),
 }
 SANDBOX_FIELDS: Final[UnbuiltFields] = {
     "kind": (),
@@ -36,13 +39,10 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
     ("POST", "/v1/turns/{}/pause"),
     ("POST", "/v1/turns/{}/resume"),
     ("POST", "/v1/turns/{}/messages"),
-    ("GET", "/v1/turns/{}/artifacts"),
     ("GET", "/v1/events"),
 )
 RESOURCES: Final = (
-    "artifacts",
     "connections",
-    "files",
     "schedules",
     "skills",
 )

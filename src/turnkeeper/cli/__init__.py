@@ -24,6 +24,8 @@ COMMANDS: Final = (
     "sessions",
     "turns",
     "events",
+    "files",
+    "artifacts",
     "approvals",
     "webhooks",
     "keys",

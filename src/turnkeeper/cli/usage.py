@@ -55,7 +55,7 @@ def turn_usage(
     json: AsJson = False,
 ) -> None:
     """List a turn's model calls: what was reserved for each, and what it came to."""
-    used = turnkeeper.turns.get(turn_id).usage()
+    used = turnkeeper.turns.get(turn_id).usage_ledger()
     if json:
         show_document(used, as_json=True)
     else:

@@ -35,6 +35,7 @@ from turnkeeper.client.terms import FileTerms, MemoryTerms, SavedTerms, TermsSto
 from turnkeeper.client.timing import SystemTime, Time
 from turnkeeper.client.transports import HttpTransport, InProcessTransport, Transport
 from turnkeeper.client.turn_api.documents import AnswerUnreadable, Document
+from turnkeeper.client.turn_api.file_views import Artifact, File
 from turnkeeper.client.turn_api.following import StreamBroken
 from turnkeeper.client.turn_api.handles import AsyncSession, AsyncTurn
 from turnkeeper.client.turn_api.handles_blocking import Session, Turn
@@ -77,9 +78,11 @@ from turnkeeper.client.turn_api.views import (
     SessionSnapshot,
     StreamToken,
     Submission,
+    TextPiece,
     WebhookDelivery,
     WebhookEndpoint,
 )
+from turnkeeper.client.turn_api.written import Written, WrittenTexts
 from turnkeeper.client.turns import GuardedTurn, ToolCall
 from turnkeeper.client.verdicts import Abilities
 
@@ -92,6 +95,7 @@ __all__ = [
     "ApiProblem",
     "Approval",
     "ApprovalRule",
+    "Artifact",
     "AsyncEventStream",
     "AsyncSession",
     "AsyncTurn",
@@ -111,6 +115,7 @@ __all__ = [
     "EventStream",
     "Failure",
     "FailureKind",
+    "File",
     "FileTerms",
     "Gone",
     "GuardedSession",
@@ -161,6 +166,7 @@ __all__ = [
     "SyncTurn",
     "SystemTime",
     "TermsStore",
+    "TextPiece",
     "Time",
     "Timing",
     "TooMany",
@@ -177,6 +183,8 @@ __all__ = [
     "WebhookDelivery",
     "WebhookEndpoint",
     "WebhookRejected",
+    "Written",
+    "WrittenTexts",
     "log_audit",
     "verify_webhook",
 ]

@@ -1,4 +1,4 @@
-"""Events outside of every session (contract 10.4): what happened to keys, webhooks, and sessions that are gone.
+"""Events outside of every session (contract 10.4): what happened to keys, webhooks, files, and sessions that are gone.
 
 Pure. They have no sequence and come from the platform.
 """
@@ -10,6 +10,7 @@ import orjson
 
 from turnkeeper.clock import render_time
 from turnkeeper.events.envelope import NewEvent
+from turnkeeper.events.files import FILE_TYPES
 
 KEY_TYPES: Final = ("api_key.created", "api_key.rotated", "api_key.revoked")
 ADMINISTRATION_TYPES: Final = (
@@ -18,6 +19,7 @@ ADMINISTRATION_TYPES: Final = (
     "webhook_delivery.dead",
     "session.deleted",
     *KEY_TYPES,
+    *FILE_TYPES,
 )
 
 

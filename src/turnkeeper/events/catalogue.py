@@ -17,7 +17,9 @@ from turnkeeper.clock import render_time
 from turnkeeper.events.administration import ADMINISTRATION_TYPES
 from turnkeeper.events.budgets import BUDGET_TYPES
 from turnkeeper.events.envelope import EventSource, NewEvent
+from turnkeeper.events.files import ARTIFACT_CREATED
 from turnkeeper.events.pauses import PAUSE_TYPES
+from turnkeeper.events.texts import EPHEMERAL_TYPES
 
 TERMINAL_TYPES: Final = ("turn.completed", "turn.failed", "turn.canceled")
 
@@ -25,6 +27,9 @@ EVENT_TYPES: Final = (
     "session.created",
     "session.closed",
     "session.updated",
+    "session.busy",
+    "session.idle",
+    "session.paused",
     "turn.queued",
     "turn.starting",
     "turn.started",
@@ -34,11 +39,13 @@ EVENT_TYPES: Final = (
     "turn.result_submitted",
     *TERMINAL_TYPES,
     "message.received",
+    "message.started",
     "message.completed",
     "tool.requested",
     "tool.decided",
     "tool.started",
     "tool.completed",
+    ARTIFACT_CREATED,
     "model.called",
     "model.retrying",
     "sandbox.ready",
@@ -67,7 +74,7 @@ LossReason: TypeAlias = Literal["lease_expired", "oom", "killed", "host_lost"]
 @cache
 def event_schema_text(event_type: str) -> bytes:
     """The schema of an event type's `data`, as shipped. Raises `KeyError` for a type that is not written."""
-    if event_type not in EVENT_TYPES:
+    if event_type not in EVENT_TYPES and event_type not in EPHEMERAL_TYPES:
         raise KeyError(event_type)
     return files("turnkeeper.events").joinpath("schemas", f"{event_type}.json").read_bytes()
 
@@ -89,6 +96,18 @@ def session_created(
 def session_updated(*, session_id: str, changed: Sequence[str]) -> NewEvent:
     """An app changed what it says about a session, or how long it is kept."""
     return _event("session.updated", {"session_id": session_id, "changed": list(changed)})
+
+
+def session_activity(
+    *, session_id: str, activity: Literal["idle", "busy", "paused"], active_turn_id: str | None, queue_depth: int
+) -> NewEvent:
+    """An open session does something else from now on."""
+    data: dict[str, object] = {
+        "session_id": session_id,
+        "active_turn_id": active_turn_id,
+        "queue_depth": queue_depth,
+    }
+    return NewEvent(f"session.{activity}", "platform", orjson.dumps(data).decode())
 
 
 def session_closed(*, session_id: str, reason: str) -> NewEvent:
@@ -212,6 +231,12 @@ def message_received(*, turn_id: str, message_id: str, parts: Sequence[Mapping[s
     return _event("message.received", data)
 
 
+def message_started(*, turn_id: str, attempt: int, message_id: str) -> NewEvent:
+    """The agent has begun to write a message."""
+    data: dict[str, object] = {"turn_id": turn_id, "message_id": message_id, "role": "agent"}
+    return _event("message.started", data, source="sandbox", attempt=attempt)
+
+
 def message_completed(*, turn_id: str, attempt: int, message_id: str, text: str, final: bool) -> NewEvent:
     """A text of the agent, once the Guardian has allowed it."""
     data: dict[str, object] = {
@@ -288,9 +313,13 @@ def tool_completed(
     modified: bool,
     truncated: bool,
     duration_ms: int,
+    artifact_id: str | None = None,
     source: EventSource = "sandbox",
 ) -> NewEvent:
-    """A tool call is over; `output` is what the agent got. The platform says so for denials and lost sandboxes."""
+    """A tool call is over; `output` is what the agent got, or its beginning where an artifact has all of it.
+
+    The platform says so for denials and lost sandboxes.
+    """
     data: dict[str, object] = {
         "turn_id": turn_id,
         "tool_call_id": tool_call_id,
@@ -298,7 +327,7 @@ def tool_completed(
         "output": output,
         "modified": modified,
         "truncated": truncated,
-        "artifact_id": None,
+        "artifact_id": artifact_id,
         "duration_ms": duration_ms,
     }
     return _event("tool.completed", data, source=source, attempt=attempt)

@@ -18,13 +18,17 @@ EventSource: TypeAlias = Literal["sandbox", "platform"]
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event that a transaction is about to number. `data` is the JSON text of a closed object."""
+    """An event that a transaction is about to number. `data` is the JSON text of a closed object.
+
+    `content` is the text of an artifact, kept beside the event that tells of it.
+    """
 
     type: str
     source: EventSource
     data: str
     turn_id: str | None = None
     attempt: int | None = None
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,41 @@ class ProjectEvent:
     data: str
 
 
+@dataclass(frozen=True, slots=True)
+class PassingEvent:
+    """An event of a session that is shown in one stream and stored nowhere; it has no sequence."""
+
+    id: str
+    created_at: datetime
+    project_id: str
+    session_id: str
+    event: NewEvent
+
+
+def render_passing(passing: PassingEvent) -> bytes:
+    """The envelope of an event that is not stored, as `render_event` writes it."""
+    new = passing.event
+    shown = Event(
+        id=passing.id,
+        type=new.type,
+        created_at=passing.created_at,
+        source=new.source,
+        project_id=passing.project_id,
+        session_id=passing.session_id,
+        turn_id=new.turn_id,
+        sequence=0,
+        attempt=new.attempt,
+        data=new.data,
+    )
+    return _render(shown, None, sequence=None)
+
+
 def render_event(event: Event | ProjectEvent, *, data_url: str | None = None) -> bytes:
     """The envelope as one line of JSON, keys in the contract's order; with a `data_url` in place of the data."""
+    return _render(event, data_url, sequence=event.sequence if isinstance(event, Event) else None)
+
+
+def _render(event: Event | ProjectEvent, data_url: str | None, *, sequence: int | None) -> bytes:
     of_session = event if isinstance(event, Event) else None
     return orjson.dumps(
         {
@@ -68,7 +105,7 @@ def render_event(event: Event | ProjectEvent, *, data_url: str | None = None) ->
             "project_id": event.project_id,
             "session_id": None if of_session is None else of_session.session_id,
             "turn_id": None if of_session is None else of_session.turn_id,
-            "sequence": None if of_session is None else of_session.sequence,
+            "sequence": sequence,
             "attempt": None if of_session is None else of_session.attempt,
             "thread_id": None,
             "data": orjson.Fragment(event.data) if data_url is None else None,

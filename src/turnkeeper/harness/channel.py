@@ -15,6 +15,7 @@ from turnkeeper.sandbox.protocol import (
     ResponseDenied,
     SubmissionResult,
     Submit,
+    TextDelta,
     ToHarness,
     ToolRequest,
     ToolResult,
@@ -97,6 +98,10 @@ class WorkerLink:
             if isinstance(frame, Cancel):
                 return frame
             self._answers.put_nowait(frame)
+
+    async def tell(self, delta: TextDelta) -> None:
+        """Says something that is not answered. Raises `WorkerGone`."""
+        await self._channel.send(delta)
 
     async def call_tool(self, name: str, arguments: str) -> ToolResult:
         """What the agent gets for a call. Raises `HarnessProtocolError` when something else is answered."""

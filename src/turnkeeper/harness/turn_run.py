@@ -18,6 +18,7 @@ from pydantic_ai.usage import UsageLimits
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
 from turnkeeper.harness.history import messages_of, pending_call
 from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel
+from turnkeeper.harness.speech import Speech
 from turnkeeper.harness.submit import ASK_ONCE, ResultForm, Submissions, words_for
 from turnkeeper.harness.tools import ProposedTool, ProposedTools, worker_tool
 from turnkeeper.harness.wires import socket_transport
@@ -65,6 +66,7 @@ class TurnRun:
             socket_transport(start.gateway_socket),
             max_calls=start.max_model_calls,
             wire=start.wire,
+            speech=Speech(link, wanted=start.stream),
         )
         self._messages: list[ModelMessage] = []
         self._agent: TurnAgent | None = None

@@ -30,7 +30,7 @@ from turnkeeper.sandbox.bwrap_args import (
     render_options,
     system_mounts,
 )
-from turnkeeper.sandbox.cgroups import Cgroup, Cgroups, GroupLimits, group_name
+from turnkeeper.sandbox.cgroups import Cgroup, Cgroups, GroupLimits, group_name, sweep_forgotten
 from turnkeeper.sandbox.limits import find_cgroups, limit_probes, say_how_limits_hold
 from turnkeeper.sandbox.runtime_paths import SYSTEM_PROGRAMS, Runtime, find_program, loop_runtime, tool_runtime
 from turnkeeper.sandbox.seccomp import build_filter
@@ -108,7 +108,9 @@ class BwrapLauncher:
         self._prepared = prepared
         self._owner = owner
         say_how_limits_hold(self._settings, prepared.cgroups)
-        return tuple(place.path for place in prepared.cgroups.places)
+        parents = tuple(place.path for place in prepared.cgroups.places)
+        sweep_forgotten(parents)
+        return parents
 
     def gateway_dir(self, socket_dir: Path) -> str:
         """Where the box sees its socket folder."""

@@ -168,9 +168,18 @@ def sweep_groups(parents: Iterable[Path], owner: str) -> int:
     return len(found)
 
 
+def sweep_forgotten(parents: Iterable[Path]) -> int:
+    """Remove empty groups of processes that are gone, whoever's they were: their data folder may be gone as well.
+
+    Nothing is ended: a group with a process in it cannot be removed.
+    """
+    found = [folder for parent in parents for folder in parent.glob(f"{GROUP_PREFIX}.*.*.*")]
+    return sum(_removed(folder) for folder in found if not Path("/proc", folder.suffix[1:]).exists())
+
+
 def group_name(owner: str, number: int) -> str:
-    """The name of an owner's box number so and so."""
-    return f"{GROUP_PREFIX}.{owner}.{number:x}"
+    """The name of an owner's box number so and so, which ends with our pid."""
+    return f"{GROUP_PREFIX}.{owner}.{number:x}.{os.getpid()}"
 
 
 def _membership(text: str) -> Iterable[tuple[str, str]]:

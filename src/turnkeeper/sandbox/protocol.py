@@ -65,7 +65,7 @@ class Start:
 
     With `pending` the turn goes on where it waited: `history` ends with what it has done already, its input included,
     and the harness asks for the pending call again before anything else. `submissions` were made before, of which
-    `accepted` is the latest accepted value.
+    `accepted` is the latest accepted value. With `stream` the worker wants text as it is written (`TextDelta`).
     """
 
     type: ClassVar[str] = "start"
@@ -84,6 +84,7 @@ class Start:
     pending: HistoryItem | None = None
     submissions: int = 0
     accepted: str | None = None
+    stream: bool = False
     wire: ModelWire = "chat_completions"
     protocol: int = PROTOCOL_VERSION
 
@@ -157,6 +158,16 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Harness: the model has written `text`. `message` counts the model's answers from 1; nothing is answered."""
+
+    type: ClassVar[str] = "text_delta"
+    message: int
+    text: str
+    kind: Literal["message", "reasoning"] = "message"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolRequest:
     """Harness: the agent wants to call `name` with `arguments` (the model's JSON text)."""
 
@@ -202,14 +213,14 @@ class Canceled:
 
 
 ToHarness: TypeAlias = Start | ToolResult | SubmissionResult | ResponseDenied | Cancel | Done
-FromHarness: TypeAlias = Ready | Started | ToolRequest | Submit | Report | Canceled
+FromHarness: TypeAlias = Ready | Started | TextDelta | ToolRequest | Submit | Report | Canceled
 Frame: TypeAlias = ToHarness | FromHarness
 
 _T = TypeVar("_T")
 _FrameT = TypeVar("_FrameT", ToHarness, FromHarness)
 
 _FROM_HARNESS: Final[dict[str, type[FromHarness]]] = {
-    cls.type: cls for cls in (Ready, Started, ToolRequest, Submit, Report, Canceled)
+    cls.type: cls for cls in (Ready, Started, TextDelta, ToolRequest, Submit, Report, Canceled)
 }
 _TO_HARNESS: Final[dict[str, type[ToHarness]]] = {
     cls.type: cls for cls in (Start, ToolResult, SubmissionResult, ResponseDenied, Cancel, Done)

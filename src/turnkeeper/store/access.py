@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from turnkeeper.events.administration import api_key_changed
 from turnkeeper.store.budget_tables import budgets
+from turnkeeper.store.file_tables import artifacts, files
 from turnkeeper.store.pages import load_page
 from turnkeeper.store.pause_tables import approvals
 from turnkeeper.store.rows import to_json, to_key
@@ -85,6 +86,8 @@ _NAMED: Final[Mapping[str, tuple[Select[*tuple[Any, ...]], ...]]] = {
         ),
     ),
     "bud": (_of_project(budgets.c.project_id, budgets.c.id),),
+    "fil": (_of_project(files.c.project_id, files.c.id),),
+    "art": (_of_session(_in_session(artifacts), artifacts.c.id),),
     "key": (_of_project(api_keys.c.project_id, api_keys.c.id),),
     "sec": (_of_project(secrets.c.project_id, secrets.c.id),),
 }

@@ -124,5 +124,6 @@ def _columns(tx: Tx, new: NewAgent) -> dict[str, object]:
         "permissions_json": to_json(dict(new.permissions)),
         "client_tools_json": to_json([asdict(tool) for tool in new.client_tools]),
         "pause_expiry_ms": new.limits.pause_expiry_ms,
+        "stream_before_decision": new.stream_before_decision,
         "sandbox_json": to_json({**asdict(new.sandbox), "network": asdict(new.network)}),
     }

@@ -15,7 +15,7 @@ from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.store.budgets import close_account
 from turnkeeper.store.charging import charge_rest
 from turnkeeper.store.ledger import announce_front, assume_open_calls, usage_of
-from turnkeeper.store.loading import promote
+from turnkeeper.store.loading import load_session, promote
 from turnkeeper.store.pauses import close_pause
 from turnkeeper.store.rows import to_json
 from turnkeeper.store.statements import load_row
@@ -24,12 +24,12 @@ from turnkeeper.store.tables import submissions, turns
 from turnkeeper.store.tx import (
     QUEUE_TOPIC,
     Tx,
-    last_sequence,
     number_events,
     refuse_terminal,
     require_one,
     store_events,
 )
+from turnkeeper.turns.activity import activity_news, doing_of
 from turnkeeper.turns.endings import queue_expired
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import CanceledBy, Ending, Fence, StopReason, Turn, TurnStatus, Usage
@@ -44,10 +44,13 @@ _CANCELED_WHILE: Final = {
 """A turn that runs is always somebody's."""
 
 
-def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence: Fence | None) -> Event:
-    """Ends the turn: `before`, then the terminal event, then the next turn moves up. The session's row is locked.
+def finish(
+    tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence: Fence | None, *, followed: bool = False
+) -> Event:
+    """Ends the turn: `before`, then the terminal event, then what its session does; then the next turn moves up.
 
-    `fence` is the worker's; without one the turn must be nobody's. Raises `IllegalEnding`, `StaleFence`.
+    The session's row is locked. `fence` is the worker's; without one the turn must be nobody's. `followed` says that
+    another turn is accepted in the same transaction. Raises `IllegalEnding`, `StaleFence`.
     """
     refuse_terminal(before)
     attempt = turn.attempt or None
@@ -61,20 +64,21 @@ def finish(tx: Tx, turn: Turn, ending: Ending, before: Sequence[NewEvent], fence
     terminal = turn_ended(
         event_type=str(row.event_type), turn_id=turn.id, source=ending.source, attempt=attempt, data=data
     )
-    stored = number_events(tx, turn.session_id, [*closing, terminal])
-    _store_ending(tx, turn, ending, usage=usage, stored=stored, fence=fence)
+    stored = number_events(tx, turn.session_id, [*closing, terminal, *_afterwards(tx, turn, followed=followed)])
+    told = stored[len(closing)]
+    _store_ending(tx, turn, ending, usage=usage, terminal=told, fence=fence)
     store_events(tx, stored)
     _publish_result(tx, turn, ending)
     close_account(tx, turn.id)
     if ending.turn_outcome is not None:
-        insert_turn_end(tx, turn.session_id, turn.id, ending.turn_outcome, stored[-1].id)
+        insert_turn_end(tx, turn.session_id, turn.id, ending.turn_outcome, told.id)
     promote(tx, turn.session_id)
     tx.topics.add(QUEUE_TOPIC)
-    return stored[-1]
+    return told
 
 
-def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Event:
-    """Ends a turn that nobody holds (rows 2, 12 and 27). The session's row is locked."""
+def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy, *, followed: bool = False) -> Event:
+    """Ends a turn that nobody holds (rows 2, 12 and 27), as `finish` does. The session's row is locked."""
     ending = Ending(
         happening=_CANCELED_WHILE[turn.status],
         status=TurnStatus.CANCELED,
@@ -87,7 +91,7 @@ def cancel_waiting(tx: Tx, turn: Turn, reason: StopReason, by: CanceledBy) -> Ev
         turn_outcome="interrupted" if window_is_open(tx.conn, turn.session_id, turn.id) else None,
         canceled_by=by,
     )
-    return finish(tx, turn, ending, (), None)
+    return finish(tx, turn, ending, (), None, followed=followed)
 
 
 def expire_waiting(tx: Tx, turn: Turn) -> Event:
@@ -104,10 +108,13 @@ def tally_of(tx: Tx, turn_id: str) -> SubmissionTally:
     return SubmissionTally(len(rows), valid[-1] if valid else None)
 
 
-def _store_ending(
-    tx: Tx, turn: Turn, ending: Ending, *, usage: Usage, stored: Sequence[Event], fence: Fence | None
-) -> None:
-    terminal = stored[-1]
+def _afterwards(tx: Tx, turn: Turn, *, followed: bool) -> list[NewEvent]:
+    session = load_session(tx.conn, turn.session_id)
+    after = doing_of(session).without(turn)
+    return activity_news(session, after.with_another() if followed else after)
+
+
+def _store_ending(tx: Tx, turn: Turn, ending: Ending, *, usage: Usage, terminal: Event, fence: Fence | None) -> None:
     values: dict[str, object] = {
         "status": ending.status.value,
         "stop_reason": ending.stop_reason.value,
@@ -124,7 +131,7 @@ def _store_ending(
         "duration_ms": ending.duration_ms,
         "terminal_event_id": terminal.id,
         "terminal_data": terminal.data,
-        **last_sequence(stored),
+        "last_sequence": terminal.sequence,
     }
     query = update(turns).where(turns.c.id == turn.id, turns.c.terminal_event_id.is_(None), *_held_by(fence))
     require_one(tx.conn.execute(query.values(values)), turn.id)

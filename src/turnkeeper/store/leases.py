@@ -5,6 +5,7 @@ with an old fence changes nothing.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, select, update
@@ -18,6 +19,7 @@ from turnkeeper.store.endings import finish
 from turnkeeper.store.loading import load_session, load_turn
 from turnkeeper.store.pauses import end_pause
 from turnkeeper.store.rows import to_fence, to_json
+from turnkeeper.store.statements import load_row
 from turnkeeper.store.tables import submissions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening, IllegalTransition, Transition, transition
@@ -50,10 +52,11 @@ def take_over(tx: Tx, owner: str, holds: Sequence[Hold]) -> tuple[Claim, ...]:
     for hold in sorted(holds, key=lambda hold: hold.fence.session_id):
         fence = hold.fence
         lock_session(tx, fence.session_id)
+        last_beat_at = load_row(tx.conn, turns, fence.turn_id)["beat_at"]
         as_seen = (turns.c.owner == fence.owner, turns.c.fence == fence.number, turns.c.beats == hold.beats)
         row = take(tx, owner, turns.c.id == fence.turn_id, *as_seen, *may_be_taken)
         if row is not None:
-            taken.append(claimed(tx, row))
+            taken.append(replace(claimed(tx, row), last_beat_at=last_beat_at))
             tx.topics.add(fence.session_id)
     return tuple(taken)
 

@@ -37,6 +37,13 @@ _MODEL_OF: Final = select(agent_versions.c.model_provider, agent_versions.c.mode
     agent_versions.c.agent_id == bindparam("agent_key"), agent_versions.c.version == bindparam("version_key")
 )
 
+# Built once: whoever looks at turns asks this.
+_CALLS_OF: Final = (
+    select(model_calls)
+    .where(model_calls.c.turn_id.in_(bindparam("turns", expanding=True)), model_calls.c.state != "reserved")
+    .order_by(model_calls.c.turn_id, model_calls.c.call)
+)
+
 
 def reserve_call(
     tx: Tx, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
@@ -110,8 +117,7 @@ def calls_of(conn: Connection, turn_ids: Sequence[str]) -> defaultdict[str, list
     calls: defaultdict[str, list[CallRecord]] = defaultdict(list)
     if not turn_ids:
         return calls
-    query = select(model_calls).where(model_calls.c.turn_id.in_(turn_ids), model_calls.c.state != "reserved")
-    for row in conn.execute(query.order_by(model_calls.c.turn_id, model_calls.c.call)).mappings():
+    for row in conn.execute(_CALLS_OF, {"turns": list(turn_ids)}).mappings():
         calls[row["turn_id"]].append(to_call(row))
     return calls
 

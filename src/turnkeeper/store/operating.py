@@ -5,7 +5,7 @@ it ends its boxes as soon as it sees so. Nobody begins in the session for `HANDO
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import RowMapping, select, update
 
@@ -63,7 +63,7 @@ def fail_turn(tx: Tx, turn_id: str, reason: str | None) -> Turn:
     ending = failed_by_operator(turn, ran, reason, turn_started=opened)
     held = row["owner"] is not None
     fence = _taken(tx, turn) if held else None
-    finish(tx, turn, ending, _left_open(tx, turn), fence)
+    finish(tx, turn, ending, _left_open(tx, turn, row["beat_at"]), fence)
     if held:
         _hand_over(tx, turn.session_id)
     return load_turn(tx.conn, turn_id, tx.now)
@@ -86,7 +86,7 @@ def _retried(tx: Tx, turn: Turn, row: RowMapping) -> Turn:
             hint="Fail or cancel it, and post it again.",
         )
     fence = _taken(tx, turn)
-    events = [*_left_open(tx, turn), retrying(turn)]
+    events = [*_left_open(tx, turn, row["beat_at"]), retrying(turn)]
     delay_ms = max(retry_delay_ms(turn.attempt), HANDOVER_MS)
     return attempts.retry(tx, fence, delay_ms=delay_ms, active_ms=running_ms(row, tx.now), events=events)
 
@@ -114,10 +114,10 @@ def _made_due(tx: Tx, turn: Turn) -> Turn:
     return load_turn(tx.conn, turn.id, tx.now)
 
 
-def _left_open(tx: Tx, turn: Turn) -> list[NewEvent]:
+def _left_open(tx: Tx, turn: Turn, last_beat_at: datetime | None) -> list[NewEvent]:
     if turn.status is not TurnStatus.RUNNING:
         return []
-    lost = lost_box(turn, _events(tx, turn, STARTS), "killed")
+    lost = lost_box(turn, _events(tx, turn, STARTS), "killed", last_beat_at)
     return [*closed_calls(turn, _events(tx, turn, CALLS)), *lost]
 
 

@@ -16,7 +16,7 @@ from turnkeeper.events.catalogue import tool_completed
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.events.pauses import turn_resumed
 from turnkeeper.store.charging import charge_rest
-from turnkeeper.store.loading import load_turn
+from turnkeeper.store.loading import load_session, load_turn
 from turnkeeper.store.pause_rows import answer_of, from_approval, from_pause, from_rule, to_approval, to_pause
 from turnkeeper.store.pause_tables import IS_OPEN, approval_rules, approvals, pauses
 from turnkeeper.store.statements import add, change, find, load_row
@@ -32,6 +32,7 @@ from turnkeeper.store.tx import (
     store_events,
     write_turn,
 )
+from turnkeeper.turns.activity import activity_news, doing_of
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ToolResultConflict, close, decide, rule_of
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import Fence, Turn, TurnStatus
@@ -54,7 +55,7 @@ def pause(tx: Tx, fence: Fence, new: NewPause, events: Sequence[NewEvent]) -> No
     row = transition(turn.status, Happening.STEP_DEFERRED if deferred else Happening.PAUSE_BEGAN)
     waiting: dict[str, object] = {"status": row.next.value, "active_ms": new.active_ms, "active_since": None}
     charge_rest(tx, turn.id, new.active_ms)
-    stored = write_turn(tx, fence, waiting, [*events, *new.events])
+    stored = write_turn(tx, fence, waiting, [*events, *new.events, *_session_news(tx, turn, row.next)])
     if new.approval is not None:
         add(tx.conn, approvals, from_approval(new.approval))
     number = _next_number(tx.conn, turn.id)
@@ -83,7 +84,8 @@ def resume(tx: Tx, fence: Fence) -> Turn:
     turn = load_turn(tx.conn, fence.turn_id, tx.now)
     known = _require_resolved(tx, turn.id)
     row = transition(turn.status, _GOES_ON[known.outcome == "expired"][True])
-    write_turn(tx, fence, {"status": row.next.value, "active_since": tx.now}, [_resumed(tx, turn, known, row.next)])
+    news = [_resumed(tx, turn, known, row.next), *_session_news(tx, turn, row.next)]
+    write_turn(tx, fence, {"status": row.next.value, "active_since": tx.now}, news)
     set_over(tx, known)
     return load_turn(tx.conn, turn.id, tx.now)
 
@@ -210,8 +212,13 @@ def load_approval(conn: Connection, approval_id: str) -> Approval:
 
 def _go_on_cold(tx: Tx, turn: Turn, known: Pause, news: Sequence[NewEvent]) -> None:
     row = transition(turn.status, _GOES_ON[known.outcome == "expired"][False])
-    events = [*news, _resumed(tx, turn, known, row.next)]
+    events = [*news, _resumed(tx, turn, known, row.next), *_session_news(tx, turn, row.next)]
     append_to_turn(tx, turn, events, status=row.next.value, tries=0)
+
+
+def _session_news(tx: Tx, turn: Turn, status: TurnStatus) -> list[NewEvent]:
+    session = load_session(tx.conn, turn.session_id)
+    return activity_news(session, doing_of(session).once(turn, status))
 
 
 def _resumed(tx: Tx, turn: Turn, known: Pause, status: TurnStatus) -> NewEvent:

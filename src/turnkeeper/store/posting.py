@@ -63,6 +63,7 @@ def _again(turn: Turn, new: NewRetry) -> NewTurn:
         max_attempts=turn.max_attempts,
         api_key_id=new.api_key_id,
         retry_of=turn.id,
+        file_ids=tuple(file.file_id for file in turn.input_files),
     )
 
 

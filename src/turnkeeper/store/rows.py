@@ -33,6 +33,7 @@ from turnkeeper.turns.model import (
 from turnkeeper.turns.money import Money, join_amount, parse_money
 from turnkeeper.turns.permissions import Permission
 from turnkeeper.turns.secrets import Secret
+from turnkeeper.turns.turn_files import parse_turn_files
 
 
 def to_agent(row: RowMapping) -> Agent:
@@ -49,6 +50,7 @@ def to_agent(row: RowMapping) -> Agent:
         created_at=row["created_at"],
         permissions=cast("dict[str, Permission]", orjson.loads(row["permissions_json"])),
         client_tools=tuple(ClientTool(**tool) for tool in orjson.loads(row["client_tools_json"])),
+        stream_before_decision=row["stream_before_decision"],
         archived_at=row["archived_at"],
         project_id=row["project_id"],
         sandbox=_box_size(row["sandbox_json"]),
@@ -131,6 +133,7 @@ def to_turn(row: RowMapping, usage: Usage) -> Turn:
         active_ms=row["active_ms"],
         active_since=row["active_since"],
         retry_of=row["retry_of"],
+        input_files=parse_turn_files(row["input_files_json"]),
     )
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Table, cast, delet
 from turnkeeper.clock import epoch_ms
 from turnkeeper.events.administration import session_deleted
 from turnkeeper.events.catalogue import session_updated
+from turnkeeper.store.files import NO_FILES, erase_artifacts
 from turnkeeper.store.filters import at_rest
 from turnkeeper.store.loading import load_session
 from turnkeeper.store.metadata_terms import erase_terms, replace_terms
@@ -32,6 +33,7 @@ DAY_MS: Final = 86_400_000
 _ERASED_TURN: Final[dict[str, object]] = {
     "input_text": "",
     "input_json": '""',
+    "input_files_json": NO_FILES,
     "output_schema_json": None,
     "metadata_json": "{}",
     "text": None,
@@ -108,6 +110,7 @@ def erase(tx: Tx, session_id: str) -> bool:
     of_session = update(turns).where(turns.c.session_id == session_id)
     tx.conn.execute(of_session.values(_ERASED_TURN))
     tx.conn.execute(of_session.where(turns.c.terminal_data.is_not(None)).values(terminal_data="{}"))
+    erase_artifacts(tx, session_id, row["project_id"])
     gone = {"title": None, "metadata_json": "{}", "erased_at": tx.now}
     tx.conn.execute(update(sessions).where(sessions.c.id == session_id).values(gone))
     append_project_event(tx, session_deleted(session_id=session_id), project_id=row["project_id"])

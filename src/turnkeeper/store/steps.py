@@ -37,19 +37,24 @@ _NEXT_ORDINAL: Final = (
 
 def ask_step(tx: Tx, session_id: str, new: NewStep, fence: Fence | None, events: Sequence[NewEvent]) -> Step:
     """Persists a step as pending, with the events that go with asking. The same request id again is the same step."""
-    lock_session(tx, session_id)
+    locked = lock_session(tx, session_id)
     known = _find(tx.conn, session_id, new.request_id)
     if known is not None:
         return to_step(known)
-    _write_events(tx, session_id, fence, events)
-    return to_step(insert_step(tx, session_id, new))
+    ordinal = locked["last_ordinal"] + 1
+    _write_events(tx, session_id, fence, events, last_ordinal=ordinal)
+    return to_step(_insert(tx, session_id, new, ordinal))
 
 
 def insert_step(tx: Tx, session_id: str, new: NewStep) -> RowMapping:
     """The step at the end of the session's sends."""
+    return _insert(tx, session_id, new, tx.conn.execute(_NEXT_ORDINAL, {"session_key": session_id}).scalar_one())
+
+
+def _insert(tx: Tx, session_id: str, new: NewStep, ordinal: int) -> RowMapping:
     values: dict[str, object] = {
         "session_id": session_id,
-        "ordinal": tx.conn.execute(_NEXT_ORDINAL, {"session_key": session_id}).scalar_one(),
+        "ordinal": ordinal,
         "request_id": new.request_id,
         "method": new.method,
         "turn_id": new.turn_id,
@@ -96,7 +101,8 @@ def answer_step(
         return
     if answer.state == "pending":
         raise LocalProtocolError("a step is not answered with pending")
-    _write_events(tx, session_id, fence, events)
+    head = {} if answer.chain_hash is None else {"witnessed_head": answer.chain_hash}
+    _write_events(tx, session_id, fence, events, **head)
     changes: dict[str, object] = {
         "state": answer.state,
         "decision": answer.decision,
@@ -107,8 +113,6 @@ def answer_step(
         "answered_at": tx.now,
     }
     _change(tx, row, changes)
-    if answer.chain_hash is not None:
-        change(tx.conn, sessions, {"id": session_id}, {"witnessed_head": answer.chain_hash})
     tx.topics.add(session_id)
     if fence is None:
         # Sent for a turn that has ended: a session may now be done. A running turn's step is no news for the queue.
@@ -201,11 +205,15 @@ def _count(rows: Sequence[RowMapping]) -> int | None:
     return sum(1 for row in rows if to_step(row).has_entry)
 
 
-def _write_events(tx: Tx, session_id: str, fence: Fence | None, events: Sequence[NewEvent]) -> None:
+def _write_events(tx: Tx, session_id: str, fence: Fence | None, events: Sequence[NewEvent], **session: object) -> None:
+    """Events, and columns of the session's row: in one statement where there are both."""
+    if session and not events:
+        change(tx.conn, sessions, {"id": session_id}, session)
+        session = {}
     if fence is None:
-        append_events(tx, session_id, events)
+        append_events(tx, session_id, events, **session)
     else:
-        write_turn(tx, fence, None, events)
+        write_turn(tx, fence, None, events, **session)
 
 
 def _change(tx: Tx, row: RowMapping, changes: Mapping[str, object]) -> None:

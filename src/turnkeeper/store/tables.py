@@ -97,6 +97,7 @@ def _agent_version() -> tuple[Column[Any], ...]:
         Column("permissions_json", Text, nullable=False, server_default="{}"),
         Column("client_tools_json", Text, nullable=False, server_default="[]"),
         Column("pause_expiry_ms", BigInteger),
+        Column("stream_before_decision", Boolean, nullable=False, server_default=false()),
         Column("sandbox_json", Text, nullable=False, server_default="{}"),
     )
 
@@ -214,6 +215,8 @@ turns: Final = Table(
     Column("active_since", Instant),
     # The turn whose input this one does again.
     Column("retry_of", Text),
+    # The files that came with the input, as they were then.
+    Column("input_files_json", Text, nullable=False, server_default="[]"),
     # The limits it was posted with; their figures are a row of `budgets` until it ends.
     Column("budget_json", Text),
     # How much of its running time its budgets were charged with.

@@ -35,8 +35,10 @@ from turnkeeper.store import (
 from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import check, prepare
 from turnkeeper.store.budget_store import SqlBudgetStore
+from turnkeeper.store.content_database import DatabaseContents
 from turnkeeper.store.creations import SqlCreations
 from turnkeeper.store.engine import Database, open_engines
+from turnkeeper.store.file_store import SqlFileStore
 from turnkeeper.store.operations import SqlOperatorStore
 from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.post_store import SqlPosts
@@ -164,6 +166,14 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     def secrets(self, sealer: Sealer) -> SqlSecretStore:
         """Secrets in the same database, for as long as this store is open."""
         return SqlSecretStore(self._read, self._write, sealer)
+
+    def files(self) -> SqlFileStore:
+        """Files and artifacts in the same database, for as long as this store is open."""
+        return SqlFileStore(self._read, self._write, self._limits)
+
+    def contents(self) -> DatabaseContents:
+        """Their bytes in the same database, for as long as this store is open."""
+        return DatabaseContents(self._read, self._write)
 
     def access(self) -> SqlAccessStore:
         """Keys and whose things are, in the same database, for as long as this store is open."""

@@ -6,8 +6,9 @@ accepted, and the lowest waiting one moves to the front when the front is free.
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, update
 
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
@@ -17,6 +18,7 @@ from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
 from turnkeeper.store.draining import require_open
 from turnkeeper.store.endings import cancel_waiting, expire_waiting
+from turnkeeper.store.files import files_of_turn
 from turnkeeper.store.idempotency import hold_key, known_key, project_of, remember_key
 from turnkeeper.store.loading import load_session, load_turn, promote
 from turnkeeper.store.metadata_terms import keep_terms
@@ -26,6 +28,7 @@ from turnkeeper.store.statements import add, find, load_row
 from turnkeeper.store.tables import IS_QUEUED, api_keys, sessions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, number_events, store_events
 from turnkeeper.turns.access import check_concurrent, check_queued
+from turnkeeper.turns.activity import activity_news, doing_of
 from turnkeeper.turns.budget_accounts import limits_document
 from turnkeeper.turns.idempotency import IdempotencyKeyReused, KeyedRequest
 from turnkeeper.turns.lifecycle import Happening, transition
@@ -41,6 +44,13 @@ from turnkeeper.turns.model import (
 from turnkeeper.turns.ports import Accepted, CancelEffect, NewTurn, NotFound, SessionClosed
 from turnkeeper.turns.queueing import check_depth, check_idle, check_key_depth
 from turnkeeper.turns.retention import IdempotencyTurnDeleted
+from turnkeeper.turns.turn_files import render_turn_files
+
+# Built once: every turn that is accepted asks these.
+_WAITING_OF_KEY: Final = select(func.count()).where(turns.c.api_key_id == bindparam("key"), IS_QUEUED)
+_AHEAD: Final = select(func.count()).where(
+    turns.c.session_id == bindparam("session"), IS_QUEUED, turns.c.rank <= bindparam("lowest")
+)
 
 
 def accept_turn(tx: Tx, new: NewTurn) -> Accepted:
@@ -160,14 +170,13 @@ def _is_late(now: datetime) -> tuple[ColumnElement[bool], ...]:
 def _check_key(tx: Tx, api_key_id: str | None, *, at_front: bool) -> None:
     if api_key_id is None:
         return
-    of_key = turns.c.api_key_id == api_key_id
-    waiting = tx.conn.execute(select(func.count()).where(of_key, IS_QUEUED)).scalar_one()
+    waiting = tx.conn.execute(_WAITING_OF_KEY, {"key": api_key_id}).scalar_one()
     key = find(tx.conn, api_keys, id=api_key_id)
     limits = KeyLimits() if key is None else to_key(key).limits
     check_key_depth(waiting, tx.limits.key_queue_depth)
     check_queued(waiting, limits)
     if at_front and limits.concurrent_turns is not None:
-        fronts = select(func.count()).where(of_key, turns.c.front_of.is_not(None))
+        fronts = select(func.count()).where(turns.c.api_key_id == api_key_id, turns.c.front_of.is_not(None))
         check_concurrent(tx.conn.execute(fronts).scalar_one(), limits)
 
 
@@ -180,7 +189,7 @@ def _make_way(tx: Tx, turn_id: str, new: NewTurn, front: RowMapping) -> int:
     if front["owner"] is not None:
         ask_to_stop(tx, active, StopReason.SUPERSEDED, "graceful", by)
     elif active.status is not TurnStatus.QUEUED:
-        cancel_waiting(tx, active, StopReason.SUPERSEDED, by)
+        cancel_waiting(tx, active, StopReason.SUPERSEDED, by, followed=True)
     # A front that nobody has begun with is one of those that wait, and gives its place to the new turn.
     untouched = (turns.c.front_of == new.session_id, IS_QUEUED, turns.c.owner.is_(None))
     tx.conn.execute(update(turns).where(*untouched).values(front_of=None, front_at=None))
@@ -191,9 +200,13 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
     accepted = transition(None, Happening.ACCEPTED)
     know_shares(tx, locked["project_id"], new.api_key_id or "")
     seq = locked["last_seq"] + 1
-    stored = number_events(tx, session.id, [_queued(tx, turn_id, new, session, rank=rank)], last_seq=seq)
+    queued = _queued(tx, turn_id, new, session, rank=rank)
+    told = [queued, *activity_news(session, doing_of(session).with_another())]
+    stored = number_events(tx, session.id, told, last_seq=seq)
+    input_files = files_of_turn(tx.conn, locked["project_id"], new.file_ids)
     values: dict[str, object] = {
         **_as_posted(new),
+        "input_files_json": render_turn_files(input_files),
         "id": turn_id,
         "project_id": locked["project_id"],
         "agent_id": session.agent_id,
@@ -241,12 +254,12 @@ def _as_posted(new: NewTurn) -> dict[str, object]:
 
 def _queued(tx: Tx, turn_id: str, new: NewTurn, session: Session, *, rank: int) -> NewEvent:
     blocker = blocker_of(tx.conn, session.id)
-    ahead = select(func.count()).where(turns.c.session_id == session.id, IS_QUEUED, turns.c.rank <= rank)
+    ahead = tx.conn.execute(_AHEAD, {"session": session.id, "lowest": rank}).scalar_one()
     return turn_queued(
         turn_id=turn_id,
         idempotency_key=new.idempotency_key,
         metadata_json=new.metadata_json,
-        position=tx.conn.execute(ahead).scalar_one(),
+        position=ahead,
         blocked_by=None if blocker is None else asdict(blocker),
         on_busy=new.on_busy,
         has_output_schema=new.output_schema_json is not None,

@@ -20,9 +20,11 @@ from turnkeeper.errors import LocalProtocolError
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource
+from turnkeeper.store.artifact_rows import keep_artifacts
 from turnkeeper.store.fanout import WEBHOOK_TOPIC, owe_deliveries, owed_of
 from turnkeeper.store.statements import add, change
 from turnkeeper.store.tables import events, sessions, turns
+from turnkeeper.turns.files import MAX_PROJECT_BYTES
 from turnkeeper.turns.idempotency import IN_PROGRESS_WAIT_MS
 from turnkeeper.turns.model import Fence
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
@@ -41,6 +43,7 @@ class StoreLimits:
     cancel_grace_ms: int = 10_000
     pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
     retention_days: int = 30
+    project_bytes: int = MAX_PROJECT_BYTES
     idempotency_wait_ms: int = IN_PROGRESS_WAIT_MS
 
 
@@ -81,6 +84,8 @@ def lock_session_if_free(tx: Tx, session_id: str) -> bool:
 def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: object) -> tuple[Event, ...]:
     """The events with the session's next numbers; `store_events` must follow in the same transaction.
 
+    An artifact's row is written here, for its event is what it is.
+
     `also` are other columns of the session's row that change with them.
     """
     if not new:
@@ -88,6 +93,7 @@ def number_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **also: obje
     last, project_id = tx.conn.execute(
         _numbering(tuple(also)), {"session_id": session_id, "count": len(new), "last_active_at": tx.now, **also}
     ).one()
+    keep_artifacts(tx.conn, tx.now, new, project_id=project_id, session_id=session_id)
     numbered = enumerate(new, start=last - len(new) + 1)
     return tuple(_stored(tx, project_id, session_id, event, sequence) for sequence, event in numbered)
 
@@ -116,20 +122,27 @@ def store_events(tx: Tx, stored: Iterable[Event]) -> None:
     tx.topics.update(str(row["session_id"]) for row in rows)
 
 
-def append_events(tx: Tx, session_id: str, new: Sequence[NewEvent]) -> tuple[Event, ...]:
-    """Numbers and stores events that change no turn."""
+def append_events(tx: Tx, session_id: str, new: Sequence[NewEvent], **session: object) -> tuple[Event, ...]:
+    """Numbers and stores events that change no turn; `session` as in `write_turn`."""
     refuse_terminal(new)
-    stored = number_events(tx, session_id, new)
+    stored = number_events(tx, session_id, new, **session)
     store_events(tx, stored)
     return stored
 
 
 def write_turn(
-    tx: Tx, fence: Fence, values: Mapping[str, object] | None = None, new: Sequence[NewEvent] = ()
+    tx: Tx,
+    fence: Fence,
+    values: Mapping[str, object] | None = None,
+    new: Sequence[NewEvent] = (),
+    **session: object,
 ) -> tuple[Event, ...]:
-    """Changes the turn and appends its events if `fence` is current. Raises `StaleFence`; then nothing was written."""
+    """Changes the turn and appends its events if `fence` is current. Raises `StaleFence`; then nothing was written.
+
+    `session` are columns of the session's row that change with the events, of which there must be one then.
+    """
     refuse_terminal(new)
-    stored = number_events(tx, fence.session_id, new)
+    stored = number_events(tx, fence.session_id, new, **session)
     change_fenced(tx, fence, {**(values or {}), **last_sequence(stored)})
     store_events(tx, stored)
     return stored
@@ -148,8 +161,9 @@ def require_one(result: CursorResult[object], turn_id: str) -> None:
 
 
 def last_sequence(stored: Sequence[Event]) -> dict[str, int]:
-    """The column change that follows from a turn's new events."""
-    return {"last_sequence": stored[-1].sequence} if stored else {}
+    """The column change that follows from a turn's new events; those of its session are none of its own."""
+    own = next((event.sequence for event in reversed(stored) if event.turn_id is not None), None)
+    return {} if own is None else {"last_sequence": own}
 
 
 def refuse_terminal(new: Iterable[NewEvent]) -> None:

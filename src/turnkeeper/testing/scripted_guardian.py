@@ -66,8 +66,16 @@ class SignedError:
     reason: str = "scripted"
 
 
-Reply: TypeAlias = Decision | SignedError
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A DENY because no entry could be written: nothing is kept, and the same step may be sent again."""
+
+    reason: str = "store_failed"
+
+
+Reply: TypeAlias = Decision | SignedError | Unwritten
 Script: TypeAlias = Callable[[RequestEnvelope], Reply]
+_Kept: TypeAlias = tuple[Decision | SignedError, str | None]
 
 
 def deny(reasoning: str, *reason_codes: str) -> Decision:
@@ -80,7 +88,7 @@ class _Remembered:
     """What one session's Guardian keeps."""
 
     head: str | None = None
-    decided: dict[str, tuple[Reply, str | None]] = field(default_factory=dict[str, tuple[Reply, str | None]])
+    decided: dict[str, _Kept] = field(default_factory=dict[str, _Kept])
     nonces: set[str] = field(default_factory=set[str])
     terms: dict[str, object] | None = None
     strict: bool = False
@@ -184,6 +192,11 @@ class ScriptedGuardian:
             if reply.code != AcsErrorCode.INTERNAL_ERROR:
                 memory.decided[envelope.request_id] = (reply, None)
             return _error(envelope, reply)
+        if isinstance(reply, Unwritten):
+            memory.nonces.discard(envelope.nonce or "")
+            denied = deny("not recorded", reply.reason)
+            result = render_result(denied, acs_version=ACS_VERSION, request_id=envelope.request_id, chain_hash=None)
+            return build_result(envelope.id, result)
         memory.head = hashlib.sha256((memory.head or "").encode() + body).hexdigest()
         memory.decided[envelope.request_id] = (reply, memory.head)
         self.entries.append(envelope)
@@ -193,16 +206,16 @@ class ScriptedGuardian:
     def _reply(self, envelope: RequestEnvelope) -> Reply:
         scripted = self._scripts.get(envelope.method)
         reply = scripted.popleft() if scripted else self._always.get(envelope.method, ALLOW)
-        return reply if isinstance(reply, Decision | SignedError) else reply(envelope)
+        return reply if isinstance(reply, Decision | SignedError | Unwritten) else reply(envelope)
 
-    def _replayed(self, envelope: RequestEnvelope, known: tuple[Reply, str | None] | None) -> dict[str, object]:
+    def _replayed(self, envelope: RequestEnvelope, known: _Kept | None) -> dict[str, object]:
         data: dict[str, object] = {"reason": "replay_detected"}
         if self._shows_recorded and known is not None:
             data["recorded"] = _recorded(*known)
         return build_error(envelope.id, AcsErrorCode.REPLAY_DETECTED, "replay detected", data)
 
 
-def _recorded(reply: Reply, chain_hash: str | None) -> dict[str, object]:
+def _recorded(reply: Decision | SignedError, chain_hash: str | None) -> dict[str, object]:
     if isinstance(reply, SignedError):
         return {"decision": None, "chain_hash": None, "code": int(reply.code)}
     return {"decision": reply.disposition.value, "chain_hash": chain_hash}

@@ -39,8 +39,13 @@ def text_of(changed: Payload) -> str:
 
 def result_of(changed: Payload) -> str | None:
     """The result of a changed agentResponse (JSON text as it came); None where one text replaced all of it."""
-    parts = _parts(changed, "content")
-    return str(parts[1]["value"]) if len(parts) > 1 else None
+    results = [part for part in _parts(changed, "content")[1:] if part["type"] == "text"]
+    return str(results[0]["value"]) if results else None
+
+
+def keeps_files(changed: Payload) -> bool:
+    """Whether the files of a changed step are still in it; one text in the place of everything leaves none."""
+    return any(part["type"] == "file" for part in _parts(changed, "content"))
 
 
 def output_of(changed: Payload) -> str:
@@ -77,7 +82,8 @@ def _fits(sent: object, changed: object) -> bool:
 
 
 def _label(part: Part) -> dict[str, object]:
-    return {name: value for name, value in part.items() if name != "value"}
+    # A file is what it is: another value in its place is none that could be gone on with.
+    return {name: value for name, value in part.items() if name != "value" or part.get("type") == "file"}
 
 
 def _parts(payload: Payload, member: str) -> Sequence[Part]:

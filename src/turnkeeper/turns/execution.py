@@ -99,6 +99,7 @@ class Execution:
         try:
             await self._interrupts.close()
             if self._running is not None:
+                self._running.fall_silent()
                 await self._running.tools.close()
         finally:
             await self._starter.detach()

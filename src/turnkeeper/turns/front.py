@@ -14,7 +14,7 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.ids import IdSource
 from turnkeeper.turns import endings, payloads
-from turnkeeper.turns.applied import text_of
+from turnkeeper.turns.applied import keeps_files, text_of
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.governor import EventsFor, Governor, no_events
 from turnkeeper.turns.inputs import received_text
@@ -22,6 +22,7 @@ from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import Claim, Draft, Ending, Step, Turn
 from turnkeeper.turns.ports import TurnStore
 from turnkeeper.turns.rulings import Ruling
+from turnkeeper.turns.turn_files import reference, told_input
 from turnkeeper.turns.windows import window_is_open
 
 _DENIAL_CODES = {
@@ -150,15 +151,18 @@ class Front:
             # An earlier owner of the turn heard the answer and kept what came of it.
             return None
 
+        told = told_input(turn.input_text, turn.input_files)
+
         def received(ruling: Ruling) -> Sequence[NewEvent]:
             if not ruling.allowed:
                 return ()
-            text = turn.input_text if ruling.changed is None else text_of(ruling.changed)
-            parts = [{"type": "text", "text": text}]
+            text = told if ruling.changed is None else text_of(ruling.changed)
+            files = turn.input_files if ruling.changed is None or keeps_files(ruling.changed) else ()
+            parts = [{"type": "text", "text": text}, *({"type": "file", **reference(file)} for file in files)]
             return [catalogue.message_received(turn_id=turn.id, message_id=self._ids.new("msg"), parts=parts)]
 
         def write(marks: Marks) -> str:
-            return payloads.user_message(marks, turn.input_text)
+            return payloads.user_message(marks, told, turn.input_files)
 
         ruling = await self._ask(walk, payloads.USER_MESSAGE, write, in_window=True, events_for=received)
         if ruling.allowed:

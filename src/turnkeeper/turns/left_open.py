@@ -4,6 +4,7 @@ Pure. Answers for every announced call having its end, and for the box being tol
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final, cast
 
 import orjson
@@ -42,7 +43,13 @@ def closed_calls(turn: Turn, events: Iterable[Event]) -> list[NewEvent]:
     ]
 
 
-def lost_box(turn: Turn, starts: Iterable[Event], reason: LossReason) -> list[NewEvent]:
-    """`sandbox.lost` for the box of the last of `STARTS`; nothing where none had started."""
+def lost_box(turn: Turn, starts: Iterable[Event], reason: LossReason, last_beat_at: datetime | None) -> list[NewEvent]:
+    """`sandbox.lost` for the box of the last of `STARTS`; nothing where none had started.
+
+    `last_beat_at` is when the worker that had it was last heard of.
+    """
     boxes = [cast("str", orjson.loads(event.data)["sandbox_id"]) for event in starts]
-    return [catalogue.sandbox_lost(turn_id=turn.id, sandbox_id=sandbox_id, reason=reason) for sandbox_id in boxes[-1:]]
+    return [
+        catalogue.sandbox_lost(turn_id=turn.id, sandbox_id=sandbox_id, reason=reason, last_beat_at=last_beat_at)
+        for sandbox_id in boxes[-1:]
+    ]

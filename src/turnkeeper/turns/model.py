@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from turnkeeper.acs import AcsErrorCode, Marks
 from turnkeeper.turns.money import Money
 from turnkeeper.turns.permissions import Permission
+from turnkeeper.turns.turn_files import TurnFile
 
 PROJECT_ID = "prj_00000000000000000000000000"
 """The project of whatever names none."""
@@ -143,7 +144,10 @@ class SecretRef:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent version. Versions never change."""
+    """An agent version. Versions never change.
+
+    `stream_before_decision` lets its text be followed while it is written, before the Guardian has decided on it.
+    """
 
     id: str
     version: int
@@ -156,6 +160,7 @@ class Agent:
     created_at: datetime
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    stream_before_decision: bool = False
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
@@ -285,6 +290,7 @@ class Turn:
     active_ms: int = 0
     active_since: datetime | None = None
     retry_of: str | None = None
+    input_files: tuple[TurnFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,12 +322,16 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A turn at the front of its session's queue, now this owner's."""
+    """A turn at the front of its session's queue, now this owner's.
+
+    `last_beat_at` is when the owner from whom it was taken over was last heard of.
+    """
 
     fence: Fence
     turn: Turn
     session: Session
     agent: Agent
+    last_beat_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from turnkeeper.acs import JsonValue, Marks, Origin
 from turnkeeper.acs.values import signable
 from turnkeeper.inspect.agbom import ModelComponent, ToolComponent, render_agbom
 from turnkeeper.turns.model import Agent, SessionReason, StepCounts, TurnOutcome
+from turnkeeper.turns.turn_files import TurnFile, reference
 
 SESSION_START: Final = "steps/sessionStart"
 AGBOM_SNAPSHOT: Final = "agbom/snapshot"
@@ -61,6 +62,7 @@ TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
     "list_files": "filesystem.list",
 }
 
+FileReference: TypeAlias = Mapping[str, object]
 Trigger: TypeAlias = Literal["user_message", "auto_continuation"]
 ExitStatus: TypeAlias = Literal["success", "failure", "timeout", "blocked"]
 
@@ -94,9 +96,10 @@ def turn_start(turn_id: str, *, triggered_by: Trigger = "user_message") -> str:
     return _text({"turn_id": turn_id, "triggered_by": triggered_by})
 
 
-def user_message(marks: Marks, text: str) -> str:
-    """The turn's input, before the agent sees it."""
-    return _text({"content": [{"type": "text", "value": text} | marks.received("user_input", INPUT_SOURCE)]})
+def user_message(marks: Marks, text: str, files: Sequence[TurnFile] = ()) -> str:
+    """The turn's input, before the agent sees it. Of a file it has what tells it from every other one."""
+    parts = [{"type": "text", "value": text}, *(_file(reference(file)) for file in files)]
+    return _text({"content": [part | marks.received("user_input", INPUT_SOURCE) for part in parts]})
 
 
 def tool_call_request(marks: Marks, name: str, arguments: Mapping[str, JsonValue]) -> str:
@@ -154,16 +157,16 @@ def tool_call_result(
     )
 
 
-def agent_response(marks: Marks, text: str, result_json: str | None) -> str:
-    """The answer of a turn, text and result, before anybody sees it.
+def agent_response(marks: Marks, text: str, result_json: str | None, files: Sequence[FileReference] = ()) -> str:
+    """The answer of a turn, text, result and the files it leaves, before anybody sees it.
 
     ACS knows no content type for structured data; the result is text that says what it is.
     """
-    content = [{"type": "text", "value": text} | marks.generated()]
+    parts: list[dict[str, object]] = [{"type": "text", "value": text}]
     if result_json is not None:
-        named = {"type": "text", "value": result_json, "name": "result", "media_type": "application/json"}
-        content.append(named | marks.generated())
-    return _text({"content": content})
+        parts.append({"type": "text", "value": result_json, "name": "result", "media_type": "application/json"})
+    parts += [_file(file) for file in files]
+    return _text({"content": [part | marks.generated() for part in parts]})
 
 
 def turn_end(
@@ -187,6 +190,12 @@ def turn_end(
 def session_end(reason: SessionReason) -> str:
     """A session is over."""
     return _text({"reason": reason})
+
+
+def _file(file: FileReference) -> dict[str, object]:
+    # As text, so that a rule that reads texts reads it too.
+    value = orjson.dumps(file).decode()
+    return {"type": "file", "value": value, "name": file["name"], "media_type": file["media_type"]}
 
 
 def _tool(name: str) -> dict[str, object]:

@@ -164,6 +164,7 @@ class NewAgent:
     metadata_json: str
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    stream_before_decision: bool = False
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
     network: Network = NO_NETWORK
@@ -203,6 +204,7 @@ class NewTurn:
     start_by: datetime | None = None
     api_key_id: str | None = None
     retry_of: str | None = None
+    file_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

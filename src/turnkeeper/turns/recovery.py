@@ -5,6 +5,7 @@ another attempt is not decided here: it may have had side effects (`attempts`).
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from turnkeeper.events.envelope import Event, NewEvent
@@ -22,14 +23,14 @@ from turnkeeper.turns.workbench import Workbench
 EVENT_PAGE: Final = 500
 
 
-async def finish_orphan(bench: Workbench, turn: Turn) -> Finish:
-    """How a turn ends that was running when its worker went away."""
+async def finish_orphan(bench: Workbench, turn: Turn, last_beat_at: datetime | None) -> Finish:
+    """How a turn ends that was running when its worker went away, last heard of at `last_beat_at`."""
     ran = await ran_of(bench, turn)
     left_open = await close_open_calls(bench, turn)
     if turn.cancel_mode is not None:
         return Finish(endings.canceled(turn, Happening.CANCEL_GRACE_OVER, "interrupted", ran), tuple(left_open))
     message = "the worker that ran the turn went away"
-    lost = lost_box(turn, await _events(bench, turn, STARTS), "lease_expired")
+    lost = lost_box(turn, await _events(bench, turn, STARTS), "lease_expired", last_beat_at)
     return Finish(endings.sandbox_lost(turn, ran, LEASE_EXPIRED, message), (*left_open, *lost))
 
 

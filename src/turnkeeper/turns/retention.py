@@ -5,7 +5,7 @@ Must never touch a session with a turn that is queued, active or paused, unless 
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -67,13 +67,22 @@ class RetentionStore(Protocol):
 
 
 class Retention:
-    """The sweep of one worker process. `run` it once."""
+    """The sweep of one worker process. `run` it once. `also` is done after each: the bytes that nothing names go."""
 
-    def __init__(self, store: RetentionStore, workspaces: Path, bell: Watch, *, sweep_ms: int = SWEEP_MS) -> None:
+    def __init__(
+        self,
+        store: RetentionStore,
+        workspaces: Path,
+        bell: Watch,
+        *,
+        sweep_ms: int = SWEEP_MS,
+        also: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._store = store
         self._workspaces = workspaces
         self._bell = bell
         self._sweep_ms = sweep_ms
+        self._also = also
         self._expired_after: str | None = None
 
     async def run(self) -> None:
@@ -83,6 +92,7 @@ class Retention:
             await contained("delete_expired", self._delete_expired())
             await contained("erase", self._erase())
             await contained("remove_workspaces", self._remove_workspaces())
+            await contained("remove_contents", self._remove_contents())
             await self._bell.wait(timeout_ms=self._sweep_ms)
 
     async def sweep(self) -> None:
@@ -90,6 +100,7 @@ class Retention:
         await self._delete_expired()
         await self._erase()
         await self._remove_workspaces()
+        await self._remove_contents()
 
     async def _delete_expired(self) -> None:
         over, self._expired_after = await self._store.expired(SESSIONS_PER_SWEEP, after=self._expired_after)
@@ -103,6 +114,10 @@ class Retention:
         for start in range(0, len(folders), SESSIONS_PER_SWEEP):
             for session_id in await self._store.without_workspace(folders[start : start + SESSIONS_PER_SWEEP]):
                 await asyncio.to_thread(trees.remove, self._workspaces / session_id)
+
+    async def _remove_contents(self) -> None:
+        if self._also is not None:
+            await self._also()
 
 
 def expires_at(session: Session) -> datetime | None:

@@ -29,6 +29,9 @@ PERMANENT_REFUSALS: Final = frozenset(
 )
 """Signed errors that the same step would get again, however often it is sent."""
 
+UNRECORDED: Final = frozenset({"store_failed", "guardian_failed", "overloaded", "shutting_down"})
+"""Reason codes of a Guardian that could not write a step down and denies it for that."""
+
 NO_DECISION: Final = "no decision from the Guardian"
 MAX_REASON_CHARACTERS: Final = 2_000
 
@@ -61,8 +64,14 @@ class Ruling:
         return tuple(reason for reason in (self.reasoning, *self.reason_codes) if reason)
 
 
-def answer_of_verdict(verdict: Verdict) -> StepAnswer:
-    """A decision as the step's row keeps it."""
+def answer_of_verdict(verdict: Verdict) -> StepAnswer | None:
+    """A decision as the step's row keeps it; None where the step should be sent again.
+
+    A DENY without an entry is an outage that tells of itself, not a decision on the step: the chain may hold the step
+    or not (amendment 4), and what was asked about it is asked again under the same id, until one of the two is certain.
+    """
+    if verdict.chain_hash is None and UNRECORDED.intersection(verdict.reason_codes):
+        return None
     return StepAnswer(
         state="answered",
         decision=verdict.decision.value,

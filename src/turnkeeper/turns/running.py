@@ -6,6 +6,7 @@ budgets (amendment 6).
 """
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +26,7 @@ from turnkeeper.sandbox.protocol import (
     Report,
     ResponseDenied,
     Submit,
+    TextDelta,
     ToHarness,
     ToolRequest,
     ToolResult,
@@ -36,6 +38,7 @@ from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Held, NotContinued, Parked, Pauses, Stopwatch
 from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
 from turnkeeper.turns.lease import Lease
+from turnkeeper.turns.leftovers import Leftovers
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.meter import LedgerMeter
 from turnkeeper.turns.model import CallGrant, Claim, Draft, Ending, ResultError, StopReason, Turn
@@ -45,6 +48,7 @@ from turnkeeper.turns.resuming import NOTHING_BEFORE, Resumed
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.submissions import Repairs, Submissions
 from turnkeeper.turns.timing import stop_task, within
+from turnkeeper.turns.token_stream import TokenStream
 from turnkeeper.turns.tool_step import ToolSteps
 from turnkeeper.turns.workbench import Workbench
 
@@ -101,7 +105,10 @@ class Running:
         self._frames = 0
         self._noticed = False
         self._repairs = Repairs(max(turn.max_repair_attempts - self._before.repairs_used, 0))
+        self._speech = TokenStream(bench, turn, lambda: lease.fence, live=claim.agent.stream_before_decision)
         self._pauses = Pauses(bench, self._held(claim))
+        self._leftovers = Leftovers(bench, turn, claim.session.project_id)
+        self._went_before = resumed is not None or turn.attempt > 1
         self.tools = ToolSteps(
             bench,
             claim,
@@ -146,6 +153,10 @@ class Running:
         except Interrupted as interrupted:
             return await self._stopped(interrupted.interrupt)
 
+    def fall_silent(self) -> None:
+        """The turn has ended, or waits: nothing of what it was writing is open any more."""
+        self._speech.close()
+
     @property
     def _spent(self) -> bool:
         return self._meter.spent or self._handle.budget_reached
@@ -188,7 +199,11 @@ class Running:
 
     async def _next(self) -> End | None:
         frame = await self._receive()
+        if not isinstance(frame, TextDelta | Report):
+            self._speech.close()
         match frame:
+            case TextDelta():
+                await self._heard(frame)
             case ToolRequest():
                 await self._send(self._with_notice(await self.tools.handle(frame)))
             case Submit():
@@ -199,6 +214,14 @@ class Running:
                 _log.warning("harness_out_of_turn", turn_id=self._turn.id, frame=frame.type)
                 raise BoxFailed("harness_protocol_error")
         return None
+
+    async def _heard(self, delta: TextDelta) -> None:
+        # What is written counts by itself: it is more than all other frames, and none of it is believed.
+        self._frames -= 1
+        try:
+            await self._speech.take(delta)
+        except HarnessProtocolError as error:
+            raise self._failed(error) from error
 
     def _with_notice(self, result: ToolResult) -> ToolResult:
         """The result; once in a turn, when little of a budget is left, with word of it."""
@@ -238,47 +261,56 @@ class Running:
             self._turn,
             self._submissions.tally,
             budget_reached=self._spent,
-            text_bytes=self._bench.settings.text_bytes,
+            text_bytes=self._bench.settings.full_text_bytes,
         )
         return await self._answered(answer, news)
 
     async def _answered(self, answer: Answer, news: tuple[NewEvent, ...]) -> End | None:
+        left = await self._leftovers.found(look=self.tools.used or self._went_before)
+
         def write(marks: Marks) -> str:
-            return payloads.agent_response(marks, answer.text, answer.result_json)
+            return payloads.agent_response(marks, answer.text, answer.result_json, left.references)
 
         step = Draft(self._bench.ids.uuid(), payloads.AGENT_RESPONSE, write, in_window=True, turn_id=self._turn.id)
         ruling = await self._bench.governor.ask(self._party, step, self._lease.fence)
         if ruling.allowed:
-            changed = changed_answer(answer, ruling.changed, self._turn, text_bytes=self._bench.settings.text_bytes)
-            return await self._allowed(changed, news)
+            changed = changed_answer(
+                answer, ruling.changed, self._turn, text_bytes=self._bench.settings.full_text_bytes
+            )
+            return await self._allowed(changed, (*news, *left.news(ruling.changed)))
         if ruling.kind not in {"denied", "unapplicable"}:
             return End(endings.no_decision_at_end(self._turn, self.ran), news)
         return await self._denied(ruling, news)
 
     async def _allowed(self, answer: Answer, news: tuple[NewEvent, ...]) -> End:
         result_json, result_error = await self._revalidated(answer)
+        text, of_text = await self._leftovers.of_answer(answer.text)
         ending = endings.completed(
             self.ran,
             budget_reached=self._spent,
-            text=answer.text,
+            text=text,
             result_json=result_json,
             result_error=result_error,
         )
-        message = catalogue.message_completed(
-            turn_id=self._turn.id,
-            attempt=self._turn.attempt,
-            message_id=self._bench.ids.new("msg"),
-            text=answer.text,
-            final=True,
-        )
         await self._dismiss()
-        return End(ending, (*news, *answer.news, message))
+        return End(ending, (*news, *answer.news, *of_text, *self._message(text)))
+
+    def _message(self, text: str) -> Iterable[NewEvent]:
+        """The answer's own events; one that was streamed has begun already."""
+        turn, streamed = self._turn, self._speech.message_id
+        message_id = streamed or self._bench.ids.new("msg")
+        if streamed is None:
+            yield catalogue.message_started(turn_id=turn.id, attempt=turn.attempt, message_id=message_id)
+        yield catalogue.message_completed(
+            turn_id=turn.id, attempt=turn.attempt, message_id=message_id, text=text, final=True
+        )
 
     async def _denied(self, ruling: Ruling, news: tuple[NewEvent, ...]) -> End | None:
         # Without a budget the agent cannot say anything else, so there is nothing to repair with.
         if self._spent or not self._repairs.take():
             await self._dismiss()
             return End(endings.denied_output(self._turn, self.ran, ruling), news)
+        self._speech.close()
         await self._send(ResponseDenied(list(ruling.reasons), self._repairs.left))
         return None
 
@@ -350,7 +382,7 @@ class Running:
             self._turn,
             self._submissions.tally,
             budget_reached=True,
-            text_bytes=self._bench.settings.text_bytes,
+            text_bytes=self._bench.settings.full_text_bytes,
         )
         end = await self._answered(answer, ())
         return end or End(endings.no_decision_at_end(self._turn, self.ran))

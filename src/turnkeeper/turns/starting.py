@@ -136,6 +136,7 @@ class Starter:
             tools=tools,
             history=rebuild_history(events, max_bytes=bench.settings.history_bytes),
             max_model_calls=bench.settings.max_model_calls,
+            stream=agent.stream_before_decision and bench.texts is not None,
             wire=bench.wire_of(agent.model),
         )
         if self._resumed is None:

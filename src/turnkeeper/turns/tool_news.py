@@ -92,18 +92,23 @@ class ToolNews:
         """It runs."""
         return catalogue.tool_started(turn_id=self.turn.id, attempt=self.turn.attempt, tool_call_id=call.tool_call_id)
 
-    def completed(self, call: PendingCall, output: ToolOutput) -> NewEvent:
-        """What the agent gets; what a client-side tool gave, and what no tool said, is the platform's word."""
+    def completed(self, call: PendingCall, output: ToolOutput, artifact_id: str | None = None) -> NewEvent:
+        """What the agent gets; what a client-side tool gave, and what no tool said, is the platform's word.
+
+        Of a long text it has the beginning; the artifact has all of it.
+        """
         ours = call.kind == "client" or output.is_ours
+        text, cut = cut_text(output.text, self.inline_bytes)
         return catalogue.tool_completed(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
             status=output.status,
-            output=output.text,
+            output=text,
             modified=output.modified,
-            truncated=output.truncated,
+            truncated=output.truncated or cut,
             duration_ms=output.duration_ms,
+            artifact_id=artifact_id,
             source="platform" if ours else "sandbox",
         )
 

@@ -17,8 +17,10 @@ from turnkeeper.events.catalogue import LossReason, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns.box_ports import BoxEndReason, ToolBox
 from turnkeeper.turns.egress import Egress
+from turnkeeper.turns.inputs import received_files
 from turnkeeper.turns.model import BoxSize, Fence, Turn
 from turnkeeper.turns.workbench import Workbench
+from turnkeeper.turns.workspace_files import deliver
 
 _END_TEXTS: Final[Mapping[BoxEndReason, str]] = {
     "oom": "the sandbox used up its memory and was ended, with everything that ran in it",
@@ -49,7 +51,7 @@ class ToolOutput:
 
 
 class ToolRuns:
-    """The tool box of one turn. `released` are the events of boxes that are gone."""
+    """The tool box of one turn. `released` are the events of boxes that are gone; `used`: there was one."""
 
     def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence], size: BoxSize, egress: Egress) -> None:
         self._bench = bench
@@ -60,6 +62,7 @@ class ToolRuns:
         self._box: ToolBox | None = None
         self._box_since_ms = 0
         self.released: list[NewEvent] = []
+        self.used = False
 
     async def run(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolOutput:
         """One executed call, counted in the ledger before it runs. Raises `StaleFence`, `BudgetSpent`."""
@@ -96,7 +99,7 @@ class ToolRuns:
                 await self.close()
             box = self._box or await self._open_box()
             outcome = await box.call(
-                name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.inline_bytes
+                name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.tool_output_bytes
             )
         except TurnkeeperError as error:
             # What the tool had done by then nobody knows; the next call gets a box of its own.
@@ -107,14 +110,16 @@ class ToolRuns:
             if reason is not None:
                 return ToolOutput("error", _END_TEXTS[reason], False, duration_ms, by_platform=True)
             return ToolOutput("unknown", "the tool's sandbox went away", False, duration_ms)
-        text, cut = cut_text(self._egress.masked(outcome.text), settings.inline_bytes)
+        text, cut = cut_text(self._egress.masked(outcome.text), settings.tool_output_bytes)
         return ToolOutput(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)
 
     async def _open_box(self) -> ToolBox:
         workspace = self._bench.workspaces / self._turn.session_id
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await deliver(workspace, await received_files(self._bench.store, self._turn), self._bench.contents)
         self._box = await self._bench.boxes.tool_box(workspace, self._size, await self._egress.order())
         self._egress.sandbox_id = self._box.sandbox_id
+        self.used = True
         self._box_since_ms = self._bench.clock.monotonic_ms()
         return self._box
 

@@ -24,6 +24,7 @@ from turnkeeper.sandbox.protocol import ToolRequest, ToolResult
 from turnkeeper.turns import payloads
 from turnkeeper.turns.applied import arguments_of, input_of, output_of
 from turnkeeper.turns.approvals import Approval, PendingCall
+from turnkeeper.turns.artifacts import Artifacts
 from turnkeeper.turns.egress import Egress
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Pauses
@@ -37,6 +38,7 @@ from turnkeeper.turns.tool_news import ToolNews
 from turnkeeper.turns.tool_runs import ToolOutput, ToolRuns, cut_text
 from turnkeeper.turns.workbench import Workbench
 
+MAX_UTF8_BYTES: Final = 4
 MAX_ARGUMENT_DEPTH: Final = 32
 """An envelope is itself a few levels deep, and a Guardian takes 64."""
 MAX_ARGUMENTS: Final = 1_000
@@ -83,6 +85,7 @@ class ToolSteps:
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
         egress = Egress(bench, claim, turn, fence, is_waiting=lambda: pauses.waiting)
         self._runs = ToolRuns(bench, turn, fence, claim.agent.sandbox, egress)
+        self._artifacts = Artifacts(bench, turn, claim.session.project_id)
         self._pauses = pauses
         self._on_spent = on_spent
         self._remembered = Remembered(bench.store, turn)
@@ -110,6 +113,11 @@ class ToolSteps:
         closed = [] if self._open is None else [self._news.closed(self._open.call, status, self._open.since_ms)]
         self._open = None
         return [*closed, *self._runs.released]
+
+    @property
+    def used(self) -> bool:
+        """Whether a tool box worked on the workspace in this turn, as far as this process knows."""
+        return self._runs.used
 
     async def close(self) -> None:
         """Ends the tool box; returns when its processes are gone."""
@@ -230,11 +238,12 @@ class ToolSteps:
                 by_platform=output.is_ours,
             )
 
+        keeps = await self._keeps(output)
         ruling = await self._bench.governor.ask(
             self._party,
             Draft(self._bench.ids.uuid(), payloads.TOOL_CALL_RESULT, write, in_window=True, turn_id=self._turn.id),
             self._fence(),
-            events_for=lambda ruling: [self._told(call, self._after(ruling, output), ruling)],
+            events_for=lambda ruling: self._told(call, self._after(ruling, output), ruling, keeps=keeps),
         )
         return self._after(ruling, output) if ruling.allowed else _denied(ruling)
 
@@ -242,7 +251,7 @@ class ToolSteps:
         """The output as the agent gets it."""
         if ruling.changed is None:
             return output
-        text, cut = cut_text(output_of(ruling.changed), self._bench.settings.inline_bytes)
+        text, cut = cut_text(output_of(ruling.changed), self._bench.settings.tool_output_bytes)
         return replace(output, text=text, truncated=output.truncated or cut, modified=True)
 
     def _arguments(self, call: PendingCall) -> JsonObject:
@@ -270,8 +279,20 @@ class ToolSteps:
             return [decided, self._over(call, _denied(ruling))]
         return [decided] if call.kind == "client" else [decided, self._news.started(call)]
 
-    def _told(self, call: PendingCall, output: ToolOutput, ruling: Ruling) -> NewEvent:
-        return self._news.completed(call, output) if ruling.allowed else self._over(call, _denied(ruling))
+    async def _keeps(self, output: ToolOutput) -> bool:
+        """Whether there is room for an artifact of a long output; of a short one there is none to ask for."""
+        settings = self._bench.settings
+        if len(output.text) * MAX_UTF8_BYTES <= settings.inline_bytes:
+            return True
+        return await self._artifacts.has_room(settings.tool_output_bytes)
+
+    def _told(self, call: PendingCall, output: ToolOutput, ruling: Ruling, *, keeps: bool) -> Sequence[NewEvent]:
+        if not ruling.allowed:
+            return [self._over(call, _denied(ruling))]
+        if not keeps or len(output.text.encode()) <= self._bench.settings.inline_bytes:
+            return [self._news.completed(call, output)]
+        artifact_id, created = self._artifacts.of_text("tool_output", f"{call.tool_call_id}.txt", output.text)
+        return [created, self._news.completed(call, output, artifact_id)]
 
     def _over(self, call: PendingCall, output: ToolOutput) -> NewEvent:
         since_ms = self._bench.clock.monotonic_ms() if self._open is None else self._open.since_ms

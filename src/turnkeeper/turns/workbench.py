@@ -9,9 +9,12 @@ from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolSpec
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.box_ports import Boxes, Gateway
+from turnkeeper.turns.contents import ContentStore
+from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.governor import Governor
 from turnkeeper.turns.measures import NoMeasures, WorkerMeasures
 from turnkeeper.turns.model import ModelChoice
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import TurnStore, Wakeups
 from turnkeeper.turns.schema_check import SchemaChecker
@@ -26,7 +29,9 @@ class WorkerSettings:
 
     `unpaid_slots` are for heads of queues that need no sandbox because their budget is gone; they never wait for a
     runner (contract 7). `pause_warm_ms` is how long the boxes of a turn that waits are kept, `pause_expiry_ms` how long
-    it may wait where its agent says nothing.
+    it may wait where its agent says nothing. `tool_output_bytes` is what an agent gets of a tool's output and
+    `full_text_bytes` what it may answer; over `inline_bytes` and `text_bytes` the whole is an artifact. The `output_`
+    limits are for files that a turn leaves.
     """
 
     slots: int = 2
@@ -48,6 +53,11 @@ class WorkerSettings:
     inline_bytes: int = 16_384
     text_bytes: int = 262_144
     result_bytes: int = 262_144
+    tool_output_bytes: int = 65_536
+    full_text_bytes: int = 524_288
+    output_files: int = 100
+    output_file_bytes: int = 64 * 1_048_576
+    output_total_bytes: int = 256 * 1_048_576
     max_submissions: int = 50
     history_events: int = 1_000
     history_bytes: int = 262_144
@@ -68,7 +78,8 @@ class Workbench:
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
     a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
-    answers turns wait for. `vault` has the secrets that sessions name. `measures` hears how long things took.
+    answers turns wait for. `vault` has the secrets that sessions name. `texts` is where what agents write is shown
+    while they write it. `measures` hears how long things took.
     """
 
     owner: str
@@ -77,6 +88,8 @@ class Workbench:
     boxes: Boxes
     gateway: Gateway
     checker: SchemaChecker
+    files: FileStore
+    contents: ContentStore
     wakeups: Wakeups
     clock: Clock
     waiter: Waiter
@@ -87,6 +100,7 @@ class Workbench:
     settings: WorkerSettings
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
+    texts: OpenTexts | None = None
     vault: Vault | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions

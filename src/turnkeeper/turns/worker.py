@@ -256,7 +256,7 @@ class Worker:
     async def _finish(self, claim: Claim, lease: Lease, *, paid: bool) -> Finish | None:
         status = claim.turn.status
         if status is TurnStatus.RUNNING:
-            return await finish_orphan(self._bench, claim.turn)
+            return await finish_orphan(self._bench, claim.turn, claim.last_beat_at)
         if status is TurnStatus.STARTING:
             return await self._start_again(claim, lease)
         if status is TurnStatus.PAUSED:

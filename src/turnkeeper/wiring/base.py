@@ -7,6 +7,7 @@ from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir
 from turnkeeper.ids import IdSource, RandomIds
 from turnkeeper.settings import Settings
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.wakeups import LocalWakeups
 
 
@@ -19,6 +20,10 @@ class Base:
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=lambda: RandomIds(SystemClock()))
     wakeups: LocalWakeups = field(default_factory=LocalWakeups)
+    texts: OpenTexts = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", OpenTexts(self.wakeups))
 
     @property
     def settings(self) -> Settings:

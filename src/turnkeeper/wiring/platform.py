@@ -27,6 +27,7 @@ from turnkeeper.turns.model import BoxSize
 from turnkeeper.turns.schema_check import ProcessSchemaChecker
 from turnkeeper.turns.wakeups import LocalWakeups
 from turnkeeper.wiring.base import Base
+from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.doors import dispatch
 from turnkeeper.wiring.guardian import open_guardian_side
 from turnkeeper.wiring.metrics import Metrics, measured
@@ -93,6 +94,7 @@ async def open_store(
             cancel_grace_ms=base.settings.worker.cancel_grace_ms,
             pause_expiry_ms=base.settings.limits.pause_expiry_ms,
             retention_days=base.settings.retention.session_days,
+            project_bytes=base.settings.files.project_bytes,
         ),
         read_only=read_only,
         observe=observe,
@@ -128,6 +130,8 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         access=store.access(),
         retention=store.retention(),
         operations=store.operations(),
+        files=store.files(),
+        contents=open_contents(base, store),
         secrets=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),
@@ -137,6 +141,8 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             metadata_bytes=limits.metadata_bytes,
             text_bytes=limits.text_bytes,
             inline_bytes=limits.inline_bytes,
+            file_bytes=base.settings.files.max_bytes,
+            upload_timeout_ms=base.settings.files.upload_timeout_ms,
             sse_heartbeat_ms=server.sse_heartbeat_ms,
             sse_max_age_ms=server.sse_max_age_ms,
             poll_ms=base.settings.worker.poll_ms,
@@ -146,6 +152,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             egress=parse_rules(base.settings.sandbox.egress.allow),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
+        texts=base.texts,
     )
 
 

@@ -69,7 +69,7 @@ async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGener
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
         url = store_url(base.settings, folder)
-        worker = await open_worker(stack, base, store, side, checker, url=url, metrics=metrics)
+        worker = await open_worker(stack, base, store, side, checker, url=url, metrics=metrics, shows=False)
         await stack.enter_async_context(delivering(base, store, worker.owner, metrics))
         await stack.enter_async_context(retaining(base, store))
         yield WorkProcess(worker, page_of(metrics))

@@ -17,6 +17,7 @@ from turnkeeper.sandbox.stranded import count_stranded
 from turnkeeper.sandbox.tools import TOOLS
 from turnkeeper.sealing import Sealer
 from turnkeeper.settings import Settings
+from turnkeeper.store.dialects.postgres_texts import PostgresTexts
 from turnkeeper.store.dialects.sqlite_workers import WorkerFiles
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.turns.schema_check import ProcessSchemaChecker
@@ -26,6 +27,7 @@ from turnkeeper.turns.workbench import Workbench, WorkerSettings
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
+from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.egress import open_egress
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
 from turnkeeper.wiring.metrics import Metrics
@@ -44,8 +46,12 @@ async def open_worker(
     *,
     url: str,
     metrics: Metrics,
+    shows: bool = True,
 ) -> Worker:
-    """A worker with its boxes, not yet at work. `url` is the store's. Raises `SandboxUnavailable`, `OwnerTaken`."""
+    """A worker with its boxes, not yet at work. `url` is the store's; `shows` says that the process has an API too.
+
+    Raises `SandboxUnavailable`, `OwnerTaken`.
+    """
     settings = base.settings
     driver = make_driver(settings.sandbox, base.folder, ids=base.ids, clock=base.clock)
     await driver.start()
@@ -57,12 +63,14 @@ async def open_worker(
     owner = f"{socket.gethostname()}:{os.getpid()}:{base.ids.uuid()}"
     bench = Workbench(
         owner=owner,
-        liveness=await stack.enter_async_context(working_as(owner, url, base)),
+        liveness=await stack.enter_async_context(working_as(owner, url, base, shows=shows)),
         store=store,
         governor=make_governor(base, store, side, metrics),
         boxes=WorkerBoxes(driver, open_egress(stack, settings.sandbox, base.folder, base.clock)),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
+        files=store.files(),
+        contents=open_contents(base, store),
         wakeups=base.wakeups,
         clock=base.clock,
         waiter=LoopWaiter(),
@@ -73,6 +81,7 @@ async def open_worker(
         wire_of=ModelWires(settings.providers),
         settings=_worker_settings(settings),
         questions=side.questions,
+        texts=base.texts,
         vault=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         measures=metrics,
     )
@@ -93,15 +102,18 @@ async def working(worker: Worker) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def working_as(owner: str, url: str, base: Base) -> AsyncGenerator[Liveness]:
-    """This process is the worker `owner` until the end of the block; who can tell of the others' ends."""
+async def working_as(owner: str, url: str, base: Base, *, shows: bool = True) -> AsyncGenerator[Liveness]:
+    """This process is the worker `owner` until the end of the block; who can tell of the others' ends.
+
+    With `shows` it hears what agents write elsewhere.
+    """
     database = make_url(url)
     if database.drivername == "sqlite":
         files = WorkerFiles(Path(str(database.database)))
         with files.hold(owner):
             yield files
         return
-    news = _postgres_news(database, base, owner)
+    news = _postgres_news(database, base, owner, shows=shows)
     async with news.opened():
         yield news
 
@@ -113,14 +125,15 @@ async def hearing(url: str, base: Base) -> AsyncGenerator[None]:
     if database.drivername == "sqlite":
         yield
         return
-    async with _postgres_news(database, base, None).opened():
+    async with _postgres_news(database, base, None, shows=True).opened():
         yield
 
 
-def _postgres_news(url: URL, base: Base, owner: str | None) -> "PostgresNews":
+def _postgres_news(url: URL, base: Base, owner: str | None, *, shows: bool) -> "PostgresNews":
     # Its driver is an extra that an installation on SQLite does not have.
     module = import_module("turnkeeper.store.dialects.postgres_news")
-    return cast("type[PostgresNews]", module.PostgresNews)(url, base.wakeups, owner)
+    texts = PostgresTexts(base.texts, base.clock, shows=shows)
+    return cast("type[PostgresNews]", module.PostgresNews)(url, base.wakeups, owner, texts)
 
 
 def _worker_settings(settings: Settings) -> WorkerSettings:
@@ -138,5 +151,9 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         inline_bytes=settings.limits.inline_bytes,
         text_bytes=settings.limits.text_bytes,
         result_bytes=settings.limits.result_bytes,
+        tool_output_bytes=settings.limits.tool_output_bytes,
+        output_files=settings.files.max_outputs,
+        output_file_bytes=settings.files.max_bytes,
+        output_total_bytes=settings.files.max_outputs_bytes,
         max_destinations=settings.sandbox.egress.destinations,
     )

@@ -39,8 +39,8 @@ def work_as(owner: str) -> None:
         parts["owner"] = owner
         return Workbench(**parts)
 
-    def working_as(_: str, url: str, base: Base) -> AbstractAsyncContextManager[Liveness]:
-        return given(owner, url, base)
+    def working_as(_: str, url: str, base: Base, **more: Any) -> AbstractAsyncContextManager[Liveness]:
+        return given(owner, url, base, **more)
 
     module.Workbench, module.working_as = bench, working_as
 

@@ -21,6 +21,7 @@ from tests.acceptance.chaos.namespaces import Host
 LAUNCHER: Final = Path(__file__).with_name("launch.py")
 READY_TIMEOUT_S: Final = 400
 GONE_TIMEOUT_S: Final = 90
+MAX_FAILED_STARTS: Final = 25
 RESTART_S: Final = 0.3
 LOG_TAIL: Final = 3_000
 
@@ -68,6 +69,7 @@ class Member:
         """Until it has said that it works, in its present life."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not self._has_said(self.ready_word):
+            assert len(self.unexpected) < MAX_FAILED_STARTS, f"{self.name} does not start:\n{self.log_tail()}"
             assert time.monotonic() < deadline, f"{self.name} is not ready:\n{self.log_tail()}"
             await asyncio.sleep(0.05)
 

@@ -50,7 +50,8 @@ def test_a_code_outside_the_table_is_an_internal_error_without_its_text() -> Non
 
 
 def test_detail_adds_members_and_replaces_none() -> None:
-    document = problem(IdempotencyKeyReused("x", detail={"turn_id": "trn_1", "status": 200, "code": "ok"}))
+    detail: dict[str, object] = {"turn_id": "trn_1", "status": 200, "code": "ok"}
+    document = problem(TurnkeeperError("x", code=IdempotencyKeyReused.code, detail=detail))
     assert (document["turn_id"], document["status"], document["code"]) == ("trn_1", 422, "idempotency_key_reused")
 
 

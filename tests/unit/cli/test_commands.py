@@ -40,7 +40,9 @@ def test_every_command_takes_a_settings_file_and_a_data_dir(
 ) -> None:
     """Nobody has to remember which ones do; `hook` is for a machine that has no data dir."""
     below = {"keys": "create", "config": "show", "policy": "check", "events": "tail", "usage": "sum", "admin": "queue"}
-    below |= dict.fromkeys(("agents", "approvals", "budgets", "prices", "sessions", "turns", "webhooks"), "list")
+    below |= dict.fromkeys(
+        ("agents", "artifacts", "files", "approvals", "budgets", "prices", "sessions", "turns", "webhooks"), "list"
+    )
     words = [name, below[name]] if name in below else [name]
     assert turnkeeper(monkeypatch, *words, "--help") == 0
     shown = capsys.readouterr().out

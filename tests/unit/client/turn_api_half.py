@@ -10,6 +10,7 @@ TURN_API = ROOT / "src" / "turnkeeper" / "client" / "turn_api"
 AWAITING = (
     "admin",
     "connection",
+    "files",
     "handles",
     "keys",
     "pages",

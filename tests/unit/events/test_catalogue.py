@@ -7,8 +7,8 @@ import pytest
 from tests.unit.turns.samples import SESSION_ID, TURN_ID, a_cancel, a_failure, a_turn, an_ending
 from tests.unit.turns.test_usage import CALL
 
-from turnkeeper.events import administration, budgets, catalogue, pauses
-from turnkeeper.events.catalogue import EVENT_TYPES, MAX_SUBMISSION_ERRORS, event_schema_text
+from turnkeeper.events import administration, budgets, catalogue, files, pauses, texts
+from turnkeeper.events.catalogue import EPHEMERAL_TYPES, EVENT_TYPES, MAX_SUBMISSION_ERRORS, event_schema_text
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.events.founding import USAGE_URI, schema_text
 from turnkeeper.turns.model import StopReason, Usage
@@ -19,7 +19,9 @@ AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
 SBX, MSG, TCL, APR = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("sbx", "msg", "tcl", "apr"))
 BUD = "bud_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 WHE, WHD, EVT, KEY = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("whe", "whd", "evt", "key"))
-AGENT = "agt_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
+SES, AGENT = "ses_01KBC3Y5M8Q2V7R9T4W6X1Z0AB", "agt_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
+FILE_ID, ARTIFACT_ID = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("fil", "art"))
+SHA256 = "0" * 64
 REQUEST = "01a22d15-b1da-60d6-a182-be3d96e05dfc"
 ERROR = {"instance_path": "/a", "schema_path": "/type", "keyword": "type", "message": "is not a string"}
 USAGE = usage_document(sum_usage([CALL], tool_calls=0, sandbox_ms=0))
@@ -37,6 +39,20 @@ EVENTS = [
     administration.session_deleted(session_id=SESSION_ID),
     *(administration.api_key_changed(name, key_id=KEY, actor_id=KEY) for name in administration.KEY_TYPES),
     administration.api_key_changed("api_key.created", key_id=KEY, actor_id=None),
+    *(files.file_changed(name, file_id=FILE_ID, size_bytes=0, sha256=SHA256) for name in files.FILE_TYPES[:2]),
+    files.artifact_deleted(artifact_id=ARTIFACT_ID, size_bytes=5, sha256=SHA256),
+    files.artifact_created(
+        turn_id=TURN_ID,
+        attempt=1,
+        artifact_id=ARTIFACT_ID,
+        name="a.txt",
+        path=None,
+        media_type="text/plain",
+        size_bytes=5,
+        sha256=SHA256,
+        kind="tool_output",
+        content="hello",
+    ),
     catalogue.turn_queued(
         turn_id=TURN_ID,
         idempotency_key="k",
@@ -57,6 +73,10 @@ EVENTS = [
         has_output_schema=True,
         budget={"max_model_calls": 3},
     ),
+    catalogue.session_activity(session_id=SES, activity="busy", active_turn_id=TURN_ID, queue_depth=1),
+    catalogue.session_activity(session_id=SES, activity="idle", active_turn_id=None, queue_depth=0),
+    catalogue.session_activity(session_id=SES, activity="paused", active_turn_id=TURN_ID, queue_depth=0),
+    catalogue.message_started(turn_id=TURN_ID, attempt=1, message_id=MSG),
     catalogue.turn_starting(turn_id=TURN_ID, queue_ms=1, try_number=1, sandbox_kind="bwrap"),
     catalogue.turn_retrying(turn_id=TURN_ID, failed_attempt=1, delay_ms=1_000),
     catalogue.model_retrying(turn_id=TURN_ID, attempt=1, provider="p", model="m", status=503, delay_ms=5, try_number=1),
@@ -201,6 +221,9 @@ EVENTS = [
         note=None,
         modified=True,
     ),
+    texts.message_delta(turn_id=TURN_ID, attempt=1, message_id=MSG, offset=0, text="h\0"),
+    texts.message_snapshot(turn_id=TURN_ID, attempt=1, message_id=MSG, text="hi"),
+    texts.reasoning_delta(turn_id=TURN_ID, attempt=1, message_id=MSG, offset=2, text="hm"),
 ]
 
 
@@ -225,7 +248,7 @@ def test_an_event_is_what_its_schema_says(event: NewEvent) -> None:
 
 
 def test_every_event_type_is_rendered_here() -> None:
-    assert {event.type for event in EVENTS} == set(EVENT_TYPES)
+    assert {event.type for event in EVENTS} == {*EVENT_TYPES, *EPHEMERAL_TYPES}
     assert len(set(EVENT_TYPES)) == len(EVENT_TYPES)
 
 

@@ -14,6 +14,7 @@ from turnkeeper.sandbox.cgroups import (
     group_name,
     open_cgroups,
     parse_places,
+    sweep_forgotten,
     sweep_groups,
 )
 
@@ -160,4 +161,14 @@ def test_only_the_groups_of_the_dead_owner_are_swept(tmp_path: Path) -> None:
     for name in (group_name("aa", 1), group_name("aa", 31), group_name("ab", 1), "other"):
         (tmp_path / name).mkdir()
     assert sweep_groups([tmp_path], "aa") == 2
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["other", "turnkeeper.ab.1"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["other", group_name("ab", 1)]
+
+
+def test_an_empty_group_of_a_process_that_is_gone_is_removed_whoever_it_was(tmp_path: Path) -> None:
+    # A number that no kernel gives: pids end at 2**22.
+    for name in ("turnkeeper.aa.1.4194305", "turnkeeper.ab.1.4194305", group_name("ac", 1), "other.a.1.4194305"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "turnkeeper.ab.1.4194305" / "cgroup.procs").write_text("7\n")
+    assert sweep_forgotten([tmp_path]) == 1
+    assert not (tmp_path / "turnkeeper.aa.1.4194305").exists()
+    assert (tmp_path / "turnkeeper.ab.1.4194305").exists()

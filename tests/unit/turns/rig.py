@@ -15,12 +15,15 @@ from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.envelope import Event
 from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.tools import TOOLS
+from turnkeeper.store.content_folder import FolderContents
 from turnkeeper.store.turn_store import SqlTurnStore
+from turnkeeper.store.tx import StoreLimits
 from turnkeeper.testing.recording_sandbox import HarnessScript, RecordingGateway, RecordingSandbox, ScriptedHarness
 from turnkeeper.testing.scripted_guardian import ScriptedGuardian
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
 from turnkeeper.turns.model import AgentLimits, Budget, CanceledBy, ClientTool, ModelChoice, Session, Turn
+from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.permissions import Permission
 from turnkeeper.turns.ports import GuardianLink, NewAgent, NewSession, NewTurn
 from turnkeeper.turns.schema_check import SchemaError
@@ -70,6 +73,7 @@ class Rig:
     limits: AgentLimits = field(default_factory=AgentLimits)
     permissions: dict[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    streamed: bool = False
 
     def work(self) -> None:
         """The worker begins."""
@@ -99,6 +103,7 @@ class Rig:
                 "{}",
                 permissions=self.permissions,
                 client_tools=self.client_tools,
+                stream_before_decision=self.streamed,
             )
         )
         return await self.store.create_session(NewSession(agent.id, None, "{}", budget))
@@ -189,12 +194,13 @@ async def rig(
     governor: GovernorSettings = IMPATIENT,
     clock: Clock | None = None,
     waiter: Waiter | None = None,
+    limits: StoreLimits | None = None,
     start: bool = True,
 ) -> AsyncGenerator[Rig]:
     clock, waiter = clock or SystemClock(), waiter or LoopWaiter()
     wakeups = LocalWakeups()
     store = await SqlTurnStore.open(
-        f"sqlite:///{tmp_path}/turnkeeper.db", clock=clock, ids=RandomIds(clock), wakeups=wakeups
+        f"sqlite:///{tmp_path}/turnkeeper.db", clock=clock, ids=RandomIds(clock), wakeups=wakeups, limits=limits
     )
     guardian, gateway, ids = ScriptedGuardian(KEYRING), RecordingGateway(), RandomIds(clock)
     sandbox = RecordingSandbox(ids, gateway, *(scripts or (answer,)))
@@ -206,6 +212,8 @@ async def rig(
         boxes=sandbox,
         gateway=gateway,
         checker=LocalChecker(),
+        files=store.files(),
+        contents=FolderContents(tmp_path / "contents", clock),
         wakeups=wakeups,
         clock=clock,
         waiter=waiter,
@@ -214,6 +222,7 @@ async def rig(
         tools=TOOLS,
         output_mode_of=lambda _: "tool",
         settings=settings,
+        texts=OpenTexts(wakeups),
     )
     made = Rig(store, wakeups, guardian, sandbox, gateway, bench, Worker(bench))
     try:

@@ -15,7 +15,7 @@ from tests.unit.turns.rig import KEYRING, Rig, rig
 from turnkeeper.acs import AcsErrorCode, Marks
 from turnkeeper.ids import RandomIds
 from turnkeeper.testing.fake_clock import FakeClock
-from turnkeeper.testing.scripted_guardian import Fault, ScriptedGuardian, SignedError, deny
+from turnkeeper.testing.scripted_guardian import ALLOW, Fault, ScriptedGuardian, SignedError, Unwritten, deny
 from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.exchange import Exchange, Party
 from turnkeeper.turns.governor import Governor, GovernorSettings
@@ -93,6 +93,34 @@ def test_one_fault_on_the_wire_costs_time_and_nothing_else(tmp_path: Path, fault
             at.guardian.fail(payloads.USER_MESSAGE, fault)
             assert (await at.ask()).kind == "allowed"
             assert at.guardian.written().count(payloads.USER_MESSAGE) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("method", [payloads.TURN_START, payloads.USER_MESSAGE])
+def test_a_denial_for_want_of_a_place_to_write_it_is_an_outage_and_asked_again(tmp_path: Path, method: str) -> None:
+    async def main() -> None:
+        async with table(tmp_path) as at:
+            await at.governor.greet(at.party)
+            at.guardian.next(method, Unwritten(), Unwritten("overloaded"))
+            assert (await at.ask(method)).kind == "allowed"
+            assert len({send.request_id for send in at.guardian.received if send.method == method}) == 1
+            assert at.guardian.written().count(method) == 1
+
+    asyncio.run(main())
+
+
+def test_a_guardian_that_cannot_write_for_too_long_has_not_decided_and_its_pairs_balance_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with table(tmp_path) as at:
+            await at.governor.greet(at.party)
+            at.guardian.always(payloads.TURN_START, Unwritten())
+            ruling = await at.ask(payloads.TURN_START)
+            assert (ruling.kind, ruling.allowed, ruling.delivered) == ("undecided", False, True)
+            await at.made.store.end(at.claim.fence, endings.no_decision_at_front(at.claim.turn, "t", turn_started=True))
+            at.guardian.always(payloads.TURN_START, ALLOW)
+            assert await at.deliver()
+            assert at.guardian.written(at.claim.turn.id) == [payloads.TURN_START, payloads.TURN_END]
 
     asyncio.run(main())
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.unit.turns.dispositions import modify, redact
 from tests.unit.turns.rig import SETTINGS, Rig, rig, script
 
-from turnkeeper.acs import Decision, Disposition
+from turnkeeper.acs import Decision
 from turnkeeper.sandbox.protocol import Submit, ToolRequest, ToolResult
 from turnkeeper.testing.recording_sandbox import HarnessScript, ScriptedHarness
 from turnkeeper.turns import payloads
@@ -19,16 +20,6 @@ from turnkeeper.turns.tool_step import MAX_ARGUMENTS
 
 SCHEMA = '{"type":"object","required":["n"]}'
 BIG = 12345678901234567890
-
-
-def modify(**modifications: object) -> Decision:
-    """A MODIFY."""
-    return Decision(Disposition.MODIFY, "as changed", ("changed",), modifications=modifications)
-
-
-def redact(*paths: str) -> Decision:
-    """A MODIFY that redacts places."""
-    return modify(redactions=[{"path": path} for path in paths])
 
 
 async def data_of(made: Rig, turn: Turn, event_type: str) -> list[dict[str, Any]]:
@@ -112,7 +103,7 @@ def test_a_changed_output_is_cut_where_any_other_is(tmp_path: Path) -> None:
     async def main() -> None:
         told: list[ToolResult] = []
         async with rig(tmp_path, calling(told)) as made:
-            longer = "x" * (SETTINGS.inline_bytes + 1)
+            longer = "x" * (SETTINGS.tool_output_bytes + 1)
             made.guardian.always(payloads.TOOL_CALL_RESULT, modify(modified_content=longer))
             turn = await made.run_turn()
             assert told[0].content == longer[:-1]

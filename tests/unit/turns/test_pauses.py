@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from tests.unit.turns.dispositions import modify
 from tests.unit.turns.rig import BY_USER, DEADLINE_S, SETTINGS, Rig, rig
-from tests.unit.turns.test_modified import modify
 
 from turnkeeper.acs import Decision, Disposition
 from turnkeeper.sandbox.protocol import Start, ToolRequest, ToolResult

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from tests.unit.turns.rig import BY_USER, SETTINGS, Rig, answer, rig, script
 
+from turnkeeper.clock import render_time
 from turnkeeper.sandbox.protocol import Cancel, Canceled, ToolRequest
 from turnkeeper.testing.recording_sandbox import ScriptedHarness
 from turnkeeper.turns import payloads
@@ -138,6 +139,10 @@ def test_a_turn_whose_worker_died_is_a_lost_sandbox_with_its_calls_closed(tmp_pa
             assert (turn.stop_reason, outcomes(made)) == ("sandbox_lost", ["error"])
             closed = [event for event in await made.events(turn) if event.type == "tool.completed"]
             assert [orjson.loads(event.data)["status"] for event in closed] == ["unknown"]
+            (lost,) = [event for event in await made.events(turn) if event.type == "sandbox.lost"]
+            assert (
+                render_time(turn.created_at) <= orjson.loads(lost.data)["last_beat_at"] <= render_time(lost.created_at)
+            )
 
     asyncio.run(main())
 

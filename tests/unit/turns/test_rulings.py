@@ -33,7 +33,9 @@ def asked(method: str, payload: Mapping[str, object]) -> Step:
 def ruling(decision: str, members: Mapping[str, object], step: Step | None = None) -> Ruling:
     """What becomes of a step that is answered so."""
     verdict = Verdict(Disposition(decision), "because", ("code",), "c" * 64, {"decision": decision, **members})
-    return ruling_of(answer_of_verdict(verdict), step or asked(TOOL_CALL_REQUEST, CALL))
+    answer = answer_of_verdict(verdict)
+    assert answer is not None
+    return ruling_of(answer, step or asked(TOOL_CALL_REQUEST, CALL))
 
 
 def modified(method: str, payload: Mapping[str, object], *paths: str) -> Ruling:

@@ -145,14 +145,15 @@ def test_numbers_no_signature_covers_are_shown_to_the_guardian_as_text(tmp_path:
     asyncio.run(main())
 
 
-def test_a_long_output_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_an_output_that_is_longer_than_an_agent_gets_is_cut_and_says_so(tmp_path: Path) -> None:
     async def main() -> None:
         told = Told(SHELL)
-        async with rig(tmp_path, told, settings=replace(SETTINGS, inline_bytes=64)) as made:
+        limits = replace(SETTINGS, tool_output_bytes=64, inline_bytes=64)
+        async with rig(tmp_path, told, settings=limits) as made:
             made.sandbox.tool = _long
             turn = await made.run_turn()
             assert told.results[0].content == "y" * 64
-            assert [call["truncated"] for call in await completed(made, turn)] == [True]
+            assert [(call["truncated"], call["artifact_id"]) for call in await completed(made, turn)] == [(True, None)]
 
     asyncio.run(main())
 

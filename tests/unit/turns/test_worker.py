@@ -19,6 +19,7 @@ def test_a_turn_is_asked_for_run_answered_and_reported(tmp_path: Path) -> None:
                 "sandbox.ready",
                 "turn.started",
                 "model.called",
+                "message.started",
                 "message.completed",
                 "sandbox.released",
                 "turn.completed",

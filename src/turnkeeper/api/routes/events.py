@@ -22,6 +22,7 @@ from turnkeeper.api.pages import (
 )
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.api.stream_access import STREAM_TOKEN, StreamReader
+from turnkeeper.api.stream_texts import text_scope
 from turnkeeper.api.streams import EventStreamResponse, StreamPlan
 from turnkeeper.events.cursors import parse_cursor
 from turnkeeper.events.envelope import Event, render_event
@@ -82,7 +83,7 @@ async def stream_session(session_id: str, request: Request, deps: Deps, reader: 
     after = _start(request, values, session)
     if session.status == "closed" and after >= session.last_sequence:
         return Response(status_code=204)
-    plan = _plan(values, session, after, turn_id=_turn_filter(values), to_turn_end=False)
+    plan = await _plan(deps, values, session, after, turn_id=_turn_filter(values), to_turn_end=False)
     return EventStreamResponse(deps, reader.key, plan)
 
 
@@ -100,20 +101,27 @@ async def stream_turn(turn_id: str, request: Request, deps: Deps, reader: Stream
     after = _start(request, values, session)
     if after >= await _end_sequence(deps, turn):
         return Response(status_code=204)
-    return EventStreamResponse(deps, reader.key, _plan(values, session, after, turn_id=turn.id, to_turn_end=True))
+    plan = await _plan(deps, values, session, after, turn_id=turn.id, to_turn_end=True)
+    return EventStreamResponse(deps, reader.key, plan)
 
 
-def _plan(values: Query, session: Session, after: int, *, turn_id: str | None, to_turn_end: bool) -> StreamPlan:
+async def _plan(
+    deps: ApiDeps, values: Query, session: Session, after: int, *, turn_id: str | None, to_turn_end: bool
+) -> StreamPlan:
+    types = frozenset(_types(values))
+    off = values.choice("deltas", ("true", "false"), "true") == "false"
+    texts = None if off else await text_scope(deps.store, session, turn_id=turn_id, types=types)
     return StreamPlan(
         session_id=session.id,
         after=after,
         head_sequence=session.last_sequence,
         oldest_sequence=session.oldest_sequence,
         turn_id=turn_id,
-        types=frozenset(_types(values)),
+        types=types,
         to_turn_end=to_turn_end,
         closed=session.status == "closed",
-        deltas="off" if values.choice("deltas", ("true", "false"), "true") == "false" else "withheld",
+        deltas="off" if off else "withheld" if texts is None else "live",
+        texts=texts,
     )
 
 

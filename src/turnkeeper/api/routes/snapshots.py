@@ -13,6 +13,7 @@ from turnkeeper.api.fields import Fields
 from turnkeeper.api.openapi import answers, body
 from turnkeeper.api.pages import Query
 from turnkeeper.api.snapshot_views import render_snapshot, render_token
+from turnkeeper.api.stream_texts import open_messages
 from turnkeeper.clock import epoch_ms, from_epoch_ms
 from turnkeeper.events.stream_tokens import DEFAULT_TTL_S, MAX_TTL_S, StreamToken, render_stream_token
 
@@ -24,7 +25,8 @@ async def get_snapshot(session_id: str, request: Request, deps: Deps, _caller: C
     """Shows a session with its turns and open questions, all as of one event; a stream goes on `after` that one."""
     Query(request, ())
     snapshot = await deps.store.snapshot(require_id(session_id, "ses", "session"))
-    return json_response(render_snapshot(snapshot, deps.clock.now(), inline_bytes=deps.settings.inline_bytes))
+    texts = open_messages(deps.texts, snapshot.session)
+    return json_response(render_snapshot(snapshot, texts, deps.clock.now(), inline_bytes=deps.settings.inline_bytes))
 
 
 @router.post(

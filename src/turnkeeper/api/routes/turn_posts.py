@@ -17,6 +17,7 @@ from turnkeeper.api.posting import (
     check_schema,
     new_turn,
     wants_stream,
+    with_files,
 )
 from turnkeeper.turns.access import check_agent
 from turnkeeper.turns.posting import NewRetry
@@ -40,8 +41,13 @@ async def post_lone_turn(request: Request, deps: Deps, caller: Caller) -> Respon
     limits = (await deps.store.agent(session.agent_id, session.agent_version)).limits
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id="")
-    key = new.idempotency_key
-    return await answer_post(deps, caller, lambda: deps.store.accept_alone(session, new), key=key, stream=stream)
+    return await answer_post(
+        deps,
+        caller,
+        lambda: with_files(deps.store.accept_alone(session, new), parsed),
+        key=new.idempotency_key,
+        stream=stream,
+    )
 
 
 @router.post(

@@ -13,7 +13,7 @@ from turnkeeper.api.filters import TURN_FILTERS, given, turn_filter
 from turnkeeper.api.intake import parse_cancel, parse_turn
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
-from turnkeeper.api.posting import answer_post, check_schema, new_turn, wants_stream
+from turnkeeper.api.posting import answer_post, check_schema, new_turn, wants_stream, with_files
 from turnkeeper.api.reads import read_turn, render_submission
 from turnkeeper.api.waiting import wait_for_end
 from turnkeeper.turns.model import ApiKey, Turn
@@ -46,7 +46,13 @@ async def post_turn(session_id: str, request: Request, deps: Deps, caller: Calle
     limits = (await deps.store.agent(session.agent_id, session.agent_version)).limits
     await check_schema(deps, parsed.output_schema_json)
     new = new_turn(request, received, caller, parsed, limits, session_id=session_id)
-    return await answer_post(deps, caller, lambda: deps.store.accept_turn(new), key=new.idempotency_key, stream=stream)
+    return await answer_post(
+        deps,
+        caller,
+        lambda: with_files(deps.store.accept_turn(new), parsed),
+        key=new.idempotency_key,
+        stream=stream,
+    )
 
 
 @router.get("/sessions/{session_id}/turns", responses=answers({200: "TurnList"}), openapi_extra=query(*_NARROWED))

@@ -14,11 +14,15 @@ PROBLEM: Final = "application/problem+json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request that was granted: the document, `{}` where there is none, and the headers by their lower-case names."""
+    """A request that was granted: the document, `{}` where there is none, and the headers by their lower-case names.
+
+    `content` is the answer to a request for bytes.
+    """
 
     status: int
     members: Json
     headers: Mapping[str, str]
+    content: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Failure:
 
 def read_answer(call: Call, status: int, headers: Mapping[str, str], body: bytes, retries: Retries) -> Answer | Failure:
     """The answer, or the failure it is."""
+    if 200 <= status < 300 and call.raw:
+        return Answer(status, {}, headers, body)
     if 200 <= status < 300:
         try:
             return Answer(status, parse_document(body) if body else {}, headers)

@@ -1,12 +1,15 @@
 """Paths and bodies of requests (contract 2). Nothing that was not given is sent, so that the server's defaults hold."""
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from turnkeeper.client.settings import SettingRefused
+from turnkeeper.client.turn_api.retries import Upload
 
 KEY_BYTES: Final = 16
 
@@ -34,6 +37,13 @@ def turn_body(
     """The body of a turn."""
     shown = None if start_by is None else time_text(start_by, "start_by")
     return given(extra, input=input_, start_by=shown, **members)
+
+
+def upload_of(content: bytes | Path, *, name: str | None, media_type: str, purpose: str | None) -> Upload:
+    """The form for bytes, or for a file of this machine, with the hash that they have now. Raises `OSError`."""
+    data = content.read_bytes() if isinstance(content, Path) else content
+    shown = name or (content.name if isinstance(content, Path) else "file")
+    return Upload(shown, data, media_type, given(purpose=purpose, sha256=hashlib.sha256(data).hexdigest()))
 
 
 def time_text(at: datetime, name: str) -> str:

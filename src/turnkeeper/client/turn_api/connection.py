@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,7 +19,7 @@ from turnkeeper.client.turn_api.answers import Answer, Failure, read_answer
 from turnkeeper.client.turn_api.documents import AnswerUnreadable
 from turnkeeper.client.turn_api.pauses import asleep
 from turnkeeper.client.turn_api.problems import ServerUnreachable
-from turnkeeper.client.turn_api.retries import Call, Retries
+from turnkeeper.client.turn_api.retries import Call, Retries, Upload
 
 MAX_ANSWER_BYTES: Final = 64 * 1_048_576
 TIMEOUT_S: Final = 30.0
@@ -100,6 +100,7 @@ class AsyncConnection:
             self._base_url + call.path,
             params=call.query,
             json=call.body,
+            **_form(call.upload),
             headers=headers,
             timeout=timeout_s,
         ) as response:
@@ -117,6 +118,12 @@ async def read_bounded(pieces: AsyncIterator[bytes]) -> bytes:
         if len(answer) > MAX_ANSWER_BYTES:
             raise AnswerUnreadable(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return bytes(answer)
+
+
+def _form(upload: Upload | None) -> dict[str, Any]:
+    if upload is None:
+        return {}
+    return {"files": {"file": (upload.name, upload.content, upload.media_type)}, "data": dict(upload.fields)}
 
 
 def check_base_url(url: str) -> str:

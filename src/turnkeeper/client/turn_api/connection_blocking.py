@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,7 +21,7 @@ from turnkeeper.client.turn_api.answers import Answer, Failure, read_answer
 from turnkeeper.client.turn_api.documents import AnswerUnreadable
 from turnkeeper.client.turn_api.pauses import sleep
 from turnkeeper.client.turn_api.problems import ServerUnreachable
-from turnkeeper.client.turn_api.retries import Call, Retries
+from turnkeeper.client.turn_api.retries import Call, Retries, Upload
 
 MAX_ANSWER_BYTES: Final = 64 * 1_048_576
 TIMEOUT_S: Final = 30.0
@@ -100,6 +100,7 @@ class Connection:
             self._base_url + call.path,
             params=call.query,
             json=call.body,
+            **_form(call.upload),
             headers=headers,
             timeout=timeout_s,
         ) as response:
@@ -117,6 +118,12 @@ def read_bounded(pieces: Iterator[bytes]) -> bytes:
         if len(answer) > MAX_ANSWER_BYTES:
             raise AnswerUnreadable(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return bytes(answer)
+
+
+def _form(upload: Upload | None) -> dict[str, Any]:
+    if upload is None:
+        return {}
+    return {"files": {"file": (upload.name, upload.content, upload.media_type)}, "data": dict(upload.fields)}
 
 
 def check_base_url(url: str) -> str:

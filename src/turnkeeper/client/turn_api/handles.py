@@ -11,6 +11,7 @@ from turnkeeper.client.turn_api.answers import Answer
 from turnkeeper.client.turn_api.bodies import given, narrowed, new_idempotency_key, path_of, turn_body
 from turnkeeper.client.turn_api.connection import AsyncConnection, monotonic_ms
 from turnkeeper.client.turn_api.documents import Json
+from turnkeeper.client.turn_api.file_views import Artifact
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.problems import ApiProblem, ServerUnreachable, WaitTimedOut
 from turnkeeper.client.turn_api.retries import Call
@@ -111,13 +112,18 @@ class AsyncTurn(TurnView):
         call = Call("GET", self._path("submissions"), repeatable=True)
         return [Submission(members) async for members in listed(self._connection, call, page=None)]
 
+    async def artifacts(self) -> Sequence[Artifact]:
+        """What the turn has left so far, in the order in which it did."""
+        call = Call("GET", self._path("artifacts"), query={"order": "asc"}, repeatable=True)
+        return [Artifact(members) async for members in listed(self._connection, call)]
+
     async def events(self, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         """The stored events of the turn so far, in their order."""
         call = Call("GET", self._path("events"), query=_event_query(types) | {"after": str(after)}, repeatable=True)
         async for members in listed(self._connection, call, page=EVENTS_PAGE):
             yield Event(members)
 
-    async def usage(self) -> TurnUsage:
+    async def usage_ledger(self) -> TurnUsage:
         """What the turn has used so far, and each model call with what was reserved and what it came to."""
         return TurnUsage((await self._connection.ask(Call("GET", self._path("usage"), repeatable=True))).members)
 

@@ -44,8 +44,21 @@ class Retries:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """A form with one file, and the fields beside it."""
+
+    name: str
+    content: bytes
+    media_type: str
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `repeatable`: done twice it is done once, by its key or by its meaning."""
+    """One request. `repeatable`: done twice it is done once, by its key or by its meaning.
+
+    An `upload` takes the place of the body. `raw`: the answer is bytes and no document.
+    """
 
     method: Method
     path: str
@@ -53,6 +66,8 @@ class Call:
     query: Mapping[str, str] | None = None
     idempotency_key: str | None = None
     repeatable: bool = False
+    upload: Upload | None = None
+    raw: bool = False
 
 
 def may_repeat_answer(call: Call, status: int, code: str | None, retry_after_ms: int | None, retries: Retries) -> bool:

@@ -7,6 +7,7 @@ import httpx
 
 from turnkeeper.client.turn_api.admin import AsyncAdmin
 from turnkeeper.client.turn_api.connection import AsyncConnection
+from turnkeeper.client.turn_api.files import AsyncFiles
 from turnkeeper.client.turn_api.keys import AsyncApiKeys
 from turnkeeper.client.turn_api.resources import (
     AsyncAgents,
@@ -40,6 +41,7 @@ class AsyncTurnkeeper:
         self.approvals = AsyncApprovals(self._connection)
         self.webhooks = AsyncWebhooks(self._connection)
         self.budgets = AsyncBudgets(self._connection)
+        self.files = AsyncFiles(self._connection)
         self.model_prices = AsyncPrices(self._connection)
         self.usage = AsyncUsage(self._connection)
         self.admin = AsyncAdmin(self._connection)

@@ -10,6 +10,7 @@ import httpx
 
 from turnkeeper.client.turn_api.admin_blocking import Admin
 from turnkeeper.client.turn_api.connection_blocking import Connection
+from turnkeeper.client.turn_api.files_blocking import Files
 from turnkeeper.client.turn_api.keys_blocking import ApiKeys
 from turnkeeper.client.turn_api.resources_blocking import (
     Agents,
@@ -43,6 +44,7 @@ class Turnkeeper:
         self.approvals = Approvals(self._connection)
         self.webhooks = Webhooks(self._connection)
         self.budgets = Budgets(self._connection)
+        self.files = Files(self._connection)
         self.model_prices = Prices(self._connection)
         self.usage = Usage(self._connection)
         self.admin = Admin(self._connection)

@@ -24,6 +24,7 @@ from turnkeeper.client.turn_api.documents import (
 from turnkeeper.client.turn_api.spending_views import Usage
 
 TERMINAL_STATUSES: Final = frozenset({"completed", "failed", "canceled"})
+TEXT_TYPES: Final = frozenset({"message.delta", "message.snapshot", "message.completed", "reasoning.delta"})
 
 
 class Agent(Document):
@@ -230,6 +231,20 @@ class StreamToken(Document):
     expires_at = Moment()
 
 
+class TextPiece(Document):
+    """Text of a message, in `data` of the events that carry some (contract 10.3).
+
+    `offset` counts the characters before `text` in a delta, all of them in a snapshot; a completed message has none.
+    """
+
+    __slots__ = ()
+
+    turn_id = Text()
+    message_id = Text()
+    offset = OptionalWhole()
+    text = Text()
+
+
 class Event(Document):
     """An event's envelope (contract 10.1), whatever its type: types that this version does not know are events too.
 
@@ -256,6 +271,12 @@ class Event(Document):
     def ends_turn(self) -> bool:
         """Whether this is the one terminal event of its turn."""
         return self.type.startswith("turn.") and self.type.removeprefix("turn.") in TERMINAL_STATUSES
+
+    @property
+    def piece(self) -> TextPiece | None:
+        """The text that the event carries; None for all that carry none. `WrittenTexts` puts pieces together."""
+        data = self.data
+        return TextPiece(data) if self.type in TEXT_TYPES and data is not None else None
 
 
 class WebhookEndpoint(Document):

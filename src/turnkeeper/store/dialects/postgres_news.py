@@ -21,6 +21,7 @@ from psycopg.rows import TupleRow
 from sqlalchemy.engine import URL
 
 from turnkeeper.store.dialects.postgres import NOTICE_LOST_CLIENTS, NOTICE_LOST_SERVER, server_options
+from turnkeeper.store.dialects.postgres_texts import PostgresTexts
 from turnkeeper.turns.takeover import OwnerTaken
 from turnkeeper.turns.timing import stop_task
 from turnkeeper.turns.wakeups import LocalWakeups
@@ -46,7 +47,7 @@ _FORGET: Final = (
     "DELETE FROM workers WHERE hold IS DISTINCT FROM pg_postmaster_start_time()::text AND NOT EXISTS"
     " (SELECT 1 FROM turns WHERE turns.owner = workers.id)"
 )
-_TELL: Final = "SELECT pg_notify(%s, topic) FROM unnest(%s::text[]) AS topic"
+_TELL: Final = "SELECT pg_notify(note.channel, note.said) FROM unnest(%s::text[], %s::text[]) AS note(channel, said)"
 
 _log = structlog.get_logger(__name__)
 
@@ -56,10 +57,11 @@ Connection = psycopg.AsyncConnection[TupleRow]
 class PostgresNews:
     """One process's ear and voice. `owner` is the worker that it is, if it is one. Implements `Liveness`."""
 
-    def __init__(self, url: URL, wakeups: LocalWakeups, owner: str | None) -> None:
+    def __init__(self, url: URL, wakeups: LocalWakeups, owner: str | None, texts: PostgresTexts | None = None) -> None:
         self._address = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self._wakeups = wakeups
         self._owner = owner
+        self._texts = texts
         self._loop = asyncio.get_running_loop()
         self._outgoing: set[str] = set()
         self._unsent = asyncio.Event()
@@ -74,10 +76,15 @@ class PostgresNews:
             raise OwnerTaken(f"another process works as {self._owner}")
         tasks = [asyncio.create_task(self._hear(ear)), asyncio.create_task(self._tell())]
         self._wakeups.relay = self.tell
+        if self._texts is not None:
+            self._texts.wake = self._unsent.set
+            self._texts.attach()
         try:
             yield
         finally:
             self._wakeups.relay = None
+            if self._texts is not None:
+                self._texts.detach()
             await self._leave()
             for task in tasks:
                 await stop_task(task)
@@ -111,16 +118,22 @@ class PostgresNews:
         self._outgoing.add(topic)
         self._unsent.set()
 
+    def _taken(self) -> list[tuple[str, str]]:
+        topics, self._outgoing = self._outgoing, set()
+        return [(CHANNEL, topic) for topic in topics] + ([] if self._texts is None else self._texts.take())
+
     async def _tell(self) -> None:
         while True:
             await self._unsent.wait()
             self._unsent.clear()
-            topics, self._outgoing = [*self._outgoing], set()
+            notes = self._taken()
             try:
-                await (await self._speaking()).execute(_TELL, (CHANNEL, topics))
+                if notes:
+                    channels, said = zip(*notes, strict=True)
+                    await (await self._speaking()).execute(_TELL, ([*channels], [*said]))
             except (psycopg.Error, OSError) as error:
                 # Whoever waits for it polls; a later topic will find a connection.
-                _log.warning("news_not_told", topics=len(topics), error=type(error).__name__)
+                _log.warning("news_not_told", notes=len(notes), error=type(error).__name__)
                 await asyncio.sleep(RECONNECT_MS / 1000)
 
     async def _hear(self, ear: Connection) -> None:
@@ -130,7 +143,8 @@ class PostgresNews:
                 async with ear:
                     async for note in ear.notifies():
                         pause_ms = RECONNECT_MS
-                        self._wakeups.ring(note.payload)
+                        if self._texts is None or not self._texts.hear(note.channel, note.payload):
+                            self._wakeups.ring(note.payload)
             except (psycopg.Error, OSError) as error:
                 _log.warning("news_cut_off", error=type(error).__name__)
             ear, pause_ms = await self._heard_again(pause_ms)
@@ -152,7 +166,8 @@ class PostgresNews:
         ear = await self._connected()
         try:
             if self._owner is None or await self._enter(ear):
-                await ear.execute(f"LISTEN {CHANNEL}".encode())
+                for channel in (CHANNEL, *(() if self._texts is None else self._texts.channels)):
+                    await ear.execute(f"LISTEN {channel}".encode())
                 return ear
         except BaseException:
             await ear.close()

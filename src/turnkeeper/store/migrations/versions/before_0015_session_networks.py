@@ -6,8 +6,8 @@ Before: the code of this version needs it. Written out and not taken from `store
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
