@@ -25,7 +25,7 @@ def upgrade() -> None:
         sa.Column("sealed", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_secrets")),
-        sa.UniqueConstraint("project_id", "name", name=op.f("uq_secrets_project_id")),
+        sa.UniqueConstraint("project_id", "name", name=op.f("uq_secrets_project_id_name")),
     )
 
 
