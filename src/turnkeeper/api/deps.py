@@ -16,6 +16,7 @@ from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.api.stream_wards import StreamWards
 from turnkeeper.clock import Clock, SystemClock
+from turnkeeper.destinations import HostRule
 from turnkeeper.events.webhooks.addresses import Network
 from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
@@ -32,6 +33,7 @@ from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.secrets import SecretStore
 from turnkeeper.turns.snapshots import SnapshotReads
 from turnkeeper.turns.wakeups import LocalWakeups, Watch
 
@@ -69,6 +71,7 @@ class ApiSettings:
     webhook_networks: tuple[Network, ...] = ()
     largest_box: BoxSize = USUAL_BOX_SIZE
     harnesses: HarnessOffer = BUILTIN_ALONE
+    egress: tuple[HostRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class ApiDeps:
     operations: OperatorStore
     files: FileStore
     contents: ContentStore
+    secrets: SecretStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None

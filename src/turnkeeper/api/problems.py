@@ -123,6 +123,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "price_unknown": ProblemKind(
         422, "The model has no price", "Put its price with PUT /v1/model_prices, or use a budget of tokens or calls."
     ),
+    "secret_exists": ProblemKind(409, "There is a secret of this name", "Delete it first, or choose another name."),
+    "secrets_full": ProblemKind(409, "Too many secrets", "Delete a secret that is not used."),
     "too_many_budgets": ProblemKind(409, "Too many budgets", "Archive a budget that is not used."),
     "budget_archived": ProblemKind(409, "The budget is archived", "Make another one."),
     "harness_not_lent": ProblemKind(

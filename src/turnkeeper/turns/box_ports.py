@@ -5,7 +5,7 @@ The drivers and the gateway live in `sandbox`, which knows nothing of turns; wir
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
@@ -103,6 +103,37 @@ class ToolBox(Protocol):
         ...
 
 
+class EgressGate(Protocol):
+    """Who decides about a destination that the lists allow, and hears of those that were refused."""
+
+    async def ask(self, host: str, port: int, via: str) -> str | None:
+        """Why not; `None` where the box may. `via` is `connect` or `http`."""
+        ...
+
+    async def refused(self, host: str, port: int) -> None:
+        """The box wanted to reach a host that it may not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSecret:
+    """A `variable` in the box that holds a placeholder; outside, it becomes the value on the way to the hosts."""
+
+    variable: str
+    placeholder: str
+    hosts: tuple[str, ...]
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOrder:
+    """What a tool box may reach: what each of the lists allows, once the gate has said so too."""
+
+    lists: tuple[tuple[str, ...], ...]
+    gate: EgressGate
+    secrets: tuple[NetworkSecret, ...] = ()
+
+
 class Boxes(Protocol):
     """Where boxes come from."""
 
@@ -112,7 +143,7 @@ class Boxes(Protocol):
         ...
 
     async def loop_box(self, order: LoopOrder) -> LoopBox: ...
-    async def tool_box(self, workspace: Path, size: BoxSize) -> ToolBox: ...
+    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox: ...
 
 
 class TurnMeter(Protocol):

@@ -147,6 +147,24 @@ BUILTIN: Final = HarnessChoice()
 
 
 @dataclass(frozen=True, slots=True)
+class Network:
+    """What a tool box may reach: the rules of an allow list (`destinations`). Without any it is nothing."""
+
+    allow: tuple[str, ...] = ()
+
+
+NO_NETWORK: Final = Network()
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """A variable `name` in a session's tool boxes, and the secret of the project (`ref`) that it stands for."""
+
+    name: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """An agent version. Versions never change.
 
@@ -169,6 +187,7 @@ class Agent:
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
     harness: HarnessChoice = BUILTIN
+    network: Network = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +216,8 @@ class Session:
     budget_id: str | None = None
     ephemeral: bool = False
     oldest_sequence: int = 0
+    network: Network | None = None
+    secrets: tuple[SecretRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

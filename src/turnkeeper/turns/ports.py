@@ -16,6 +16,7 @@ from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, A
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
     BUILTIN,
+    NO_NETWORK,
     PROJECT_ID,
     USUAL_BOX_SIZE,
     Agent,
@@ -35,9 +36,11 @@ from turnkeeper.turns.model import (
     HarnessChoice,
     Hold,
     ModelChoice,
+    Network,
     NewStep,
     OnBusy,
     Reach,
+    SecretRef,
     Session,
     SessionReason,
     Step,
@@ -167,6 +170,7 @@ class NewAgent:
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
     harness: HarnessChoice = BUILTIN
+    network: Network = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,8 @@ class NewSession:
     project_id: str = PROJECT_ID
     retention_days: int | None = None
     agent_version: int | None = None
+    network: Network | None = None
+    secrets: tuple[SecretRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

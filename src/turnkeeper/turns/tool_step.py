@@ -25,6 +25,7 @@ from turnkeeper.turns import payloads
 from turnkeeper.turns.applied import arguments_of, input_of, output_of
 from turnkeeper.turns.approvals import Approval, PendingCall
 from turnkeeper.turns.artifacts import Artifacts
+from turnkeeper.turns.egress import Egress
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, Turn
@@ -92,7 +93,8 @@ class ToolSteps:
         self._fence = fence
         self._limits = JsonLimits(max_bytes=bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
-        self._runs = ToolRuns(bench, turn, fence, claim.agent.sandbox)
+        egress = Egress(bench, claim, turn, fence, is_waiting=lambda: pauses.waiting)
+        self._runs = ToolRuns(bench, turn, fence, claim.agent.sandbox, egress)
         self._artifacts = Artifacts(bench, turn, claim.session.project_id)
         self._pauses = pauses
         self._on_spent = on_spent
