@@ -118,20 +118,28 @@ class Database:
             try:
                 with self._engines.writer.begin() as connection:
                     result = body(connection)
-            except (OperationalError, InterfaceError) as error:
-                if left and self._engines.is_transient(error):
-                    continue
-                raise _unavailable(error) from error
+            except DBAPIError as error:
+                self._again_or_raise(error, left)
+                continue
             committed()
             return result
         raise AssertionError("the last try either returned or raised")
 
     def _read(self, body: Callable[[Connection], T]) -> T:
-        try:
-            with self._engines.reader.begin() as connection:
-                return body(connection)
-        except (OperationalError, InterfaceError) as error:
+        for left in range(MAX_TRIES - 1, -1, -1):
+            try:
+                with self._engines.reader.begin() as connection:
+                    return body(connection)
+            except DBAPIError as error:
+                self._again_or_raise(error, left)
+        raise AssertionError("the last try either returned or raised")
+
+    def _again_or_raise(self, error: DBAPIError, left: int) -> None:
+        if left and self._engines.is_transient(error):
+            return
+        if isinstance(error, (OperationalError, InterfaceError)):
             raise _unavailable(error) from error
+        raise error
 
 
 def _unavailable(error: DBAPIError) -> StoreUnavailable:

@@ -45,6 +45,8 @@ _SCHEMA_LOCK: Final = 0x7475726E
 _DEADLOCK: Final = "40P01"
 _SERIALIZATION: Final = "40001"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
+_STOOD_STILL: Final = "25P03"
+"""This process did, in a transaction (`IDLE_IN_TRANSACTION_MS`): the server has undone it whole."""
 _NAME: Final = "hashtextextended(:name, 0)"
 
 
@@ -96,7 +98,7 @@ def server_options(settings: Mapping[str, object]) -> str:
 
 
 def _is_transient(error: DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) in {_DEADLOCK, _SERIALIZATION}
+    return getattr(error.orig, "sqlstate", None) in {_DEADLOCK, _SERIALIZATION, _STOOD_STILL}
 
 
 def _lock_schema(connection: Connection) -> None:
