@@ -12,7 +12,7 @@ import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_harness import parse_harness
-from turnkeeper.api.agent_sandbox import parse_sandbox
+from turnkeeper.api.agent_sandbox import parse_pool, parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.budget_intake import parse_limits
@@ -94,6 +94,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     sandbox = parse_sandbox(box, deps.settings.largest_box)
     network = None if box is None else parse_network(box.object("network"), deps.settings.egress)
     harness = parse_harness(fields, deps.settings.harnesses)
+    pool = parse_pool(fields, box, deps.settings.pools)
     fields.finish()
     return NewAgent(
         name,
@@ -108,6 +109,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         sandbox=sandbox,
         harness=harness,
         network=network or NO_NETWORK,
+        pool=pool,
     )
 
 

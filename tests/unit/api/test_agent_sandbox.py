@@ -30,7 +30,7 @@ def test_processors_are_counted_in_thousandths() -> None:
 
 def test_what_is_shown_may_be_sent_back() -> None:
     for size in (BoxSize(), BoxSize(250, 128, None), LARGEST):
-        assert parsed(sandbox_document(size, NO_NETWORK)) == size
+        assert parsed(sandbox_document(size, NO_NETWORK, None)) == size
 
 
 @pytest.mark.parametrize(
