@@ -2,9 +2,9 @@
 
     TURNKEEPER_POOL_TOKEN=tkp_... python remote_runner.py http://turnkeeper.example:8321 gpu
 
-Its agent's loop is short: the model may call one tool, `now`, and then answers. Everything that it wants to do is asked
-first (`steps`), what a tool gave is shown before the model reads it, and the report is a proposal. Read `Lease` for
-the protocol and `run` for a loop of your own; docs/how-to/remote-runners.md has the rest.
+Its agent's loop is short: the model may call one tool, which names the files of this folder, and then answers. What it
+wants to do is asked first (`steps`), what a tool gave is shown before the model reads it, and the report is a proposal.
+Read `Lease` for the protocol and `run` for a loop of your own; docs/how-to/remote-runners.md has the rest.
 """
 
 import json
@@ -14,7 +14,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime
 from typing import Any
 
 CALL_TIMEOUT_S = 600
@@ -117,7 +116,7 @@ class Lease:
 
 def ask_model(lease: Lease, messages: list[dict[str, Any]]) -> dict[str, Any]:
     """The model's next message, in Chat Completions through the gateway."""
-    tool = {"name": "now", "description": "The time.", "parameters": {"type": "object", "properties": {}}}
+    tool = {"name": "list_files", "description": "The files here.", "parameters": {"type": "object", "properties": {}}}
     body = {"model": lease.turn["model"]["id"], "messages": messages, "tools": [{"type": "function", "function": tool}]}
     _, answer = post(f"{lease.gateway['url']}/v1/chat/completions", lease.gateway["token"], body)
     return answer["choices"][0]["message"]
@@ -141,7 +140,7 @@ def carried_out(lease: Lease, call: dict[str, Any]) -> dict[str, Any]:
     name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
     granted, output = lease.allowed(call["id"], name, arguments)
     if granted is not None:
-        output = lease.shown(call["id"], "ok", datetime.now(UTC).isoformat())
+        output = lease.shown(call["id"], "ok", "\n".join(sorted(os.listdir())))
     return {"role": "tool", "tool_call_id": call["id"], "content": output}
 
 

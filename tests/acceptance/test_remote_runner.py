@@ -24,8 +24,8 @@ def answer(seen: SeenRequest) -> ScriptedAnswer:
     """One call, then an answer that quotes what came of it."""
     last = seen.messages[-1]
     if last["role"] == "user":
-        return ScriptedAnswer(tool_calls=(ScriptedCall("now"),))
-    return ScriptedAnswer(text=f"It is {last['content'][:4]}")
+        return ScriptedAnswer(tool_calls=(ScriptedCall("list_files"),))
+    return ScriptedAnswer(text=f"I see {last['content']}")
 
 
 @contextmanager
@@ -47,11 +47,14 @@ token_sha256 = ["{token_sha256(token)}"]
 
 
 @contextmanager
-def running(server: Server, token: str) -> Generator["subprocess.Popen[str]"]:
+def running(server: Server, token: str) -> Generator["subprocess.Popen[bytes]"]:
     """The example as a process."""
     environment = {**os.environ, "TURNKEEPER_POOL_TOKEN": token}
     words = [sys.executable, str(EXAMPLE), server.url, POOL]
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as runner:
+    folder = server.home / "runner"
+    folder.mkdir(exist_ok=True)
+    (folder / "one-file").touch()
+    with subprocess.Popen(words, env=environment, cwd=folder) as runner:
         try:
             yield runner
         finally:
@@ -69,9 +72,9 @@ def remote_agent(server: Server, **more: object) -> Json:
 def test_the_example_runs_a_governed_turn_elsewhere(tmp_path: Path) -> None:
     with serving(tmp_path) as (server, token), running(server, token):
         session = server.post("/v1/sessions", {"agent_id": remote_agent(server)["id"]})
-        turn = server.ended(server.post(f"/v1/sessions/{session['id']}/turns", {"input": "What time?"})["id"])
+        turn = server.ended(server.post(f"/v1/sessions/{session['id']}/turns", {"input": "What is here?"})["id"])
         events = server.events(session["id"])
-    assert (turn["status"], turn["output"]["text"]) == ("completed", "It is 2026"), turn
+    assert (turn["status"], turn["output"]["text"]) == ("completed", "I see one-file"), turn
     assert turn["usage"]["by_model"][0]["model_calls"] == 2
     assert [event["type"] for event in events if event["type"].startswith("tool.")] == [
         "tool.requested",

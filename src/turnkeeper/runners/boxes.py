@@ -117,7 +117,8 @@ class RemoteLoopBox:
         self.start: Start | None = None
         self.stop: Stop | None = None
         self.accepted: str | None = None
-        self.has_started = False
+        self._running = asyncio.Event()
+        self._has_started = False
         self.texts = StreamedTexts()
         self.beat = 0
         self.worker_seq = 0
@@ -156,6 +157,9 @@ class RemoteLoopBox:
 
     async def receive(self) -> FromHarness:
         """What the runner asks or tells next. Raises `RunnerLost`, `HarnessProtocolError`; the lease is over then."""
+        if self._has_started and self._frames.empty():
+            # The worker wants the next frame: it has written down that the turn runs.
+            self._running.set()
         while True:
             left_ms = self._beaten_ms + self._ttl_ms - self._clock.monotonic_ms()
             try:
@@ -213,7 +217,14 @@ class RemoteLoopBox:
         if self._gone.is_set():
             raise _over(self.holder)
 
-    async def tell(self, frame: Started | TextDelta) -> None:
+    async def begin(self) -> None:
+        """Agent code is about to run; returns once the turn does. Raises `LeaseOver`."""
+        if not self._has_started:
+            self._has_started = True
+            await self._put(Started(self.holder.turn_id))
+        await self._unless_gone(self._running.wait())
+
+    async def tell(self, frame: TextDelta) -> None:
         """Something that has no answer. Raises `LeaseOver`."""
         await self._put(frame)
 

@@ -27,7 +27,6 @@ from turnkeeper.runners.tokens import Holder
 from turnkeeper.sandbox.protocol import (
     Report,
     ResponseDenied,
-    Started,
     SubmissionResult,
     Submit,
     ToolAsked,
@@ -35,7 +34,7 @@ from turnkeeper.sandbox.protocol import (
     ToolResult,
     ToolRuled,
 )
-from turnkeeper.turns.model import Turn, TurnStatus
+from turnkeeper.turns.model import StopReason, Turn, TurnStatus
 from turnkeeper.turns.ports import TurnStore, Wakeups
 
 MAX_EVENTS: Final = 256
@@ -44,6 +43,17 @@ CONCLUDE_MS: Final = 30_000
 CONCLUDE_POLL_MS: Final = 250
 MAX_REMEMBERED: Final = 1_000
 
+_REPORTED: Final = frozenset(
+    {
+        StopReason.END_TURN,
+        StopReason.BUDGET_REACHED,
+        StopReason.AGENT_ERROR,
+        StopReason.MODEL_ERROR,
+        StopReason.DENIED_OUTPUT,
+        StopReason.GUARDIAN_UNAVAILABLE,
+    }
+)
+"""Endings that a report leads to. One that has another was not heard."""
 _IN_QUEUE: Final = frozenset({TurnStatus.QUEUED, TurnStatus.STARTING, TurnStatus.PAUSED})
 
 
@@ -68,9 +78,7 @@ class RunnerCalls:
         fields = RunnerFields(body.members, {"fence", "sandbox_id"})
         if fields.text("sandbox_id") != box.sandbox_id:
             raise fields.wrong("sandbox_id", "is not the one that the lease names")
-        if not box.has_started:
-            box.has_started = True
-            await box.tell(Started(box.holder.turn_id))
+        await box.begin()
         return {"turn_id": box.holder.turn_id, "status": "running"}
 
     async def heartbeat(self, box: RemoteLoopBox, body: JsonBody) -> JsonObject:
@@ -137,7 +145,8 @@ class RunnerCalls:
 
     async def is_paused(self, holder: Holder) -> bool:
         """Whether the turn of a lease that is over waits for somebody, and will be leased again."""
-        return (await self._store.turn(holder.turn_id)).status is TurnStatus.PAUSED
+        turn = await self._store.turn(holder.turn_id)
+        return turn.status is TurnStatus.PAUSED and turn.cancel_mode is None
 
     def _begin(self, holder: Holder, digest: bytes, box: RemoteLoopBox, report: Report) -> asyncio.Task[JsonObject]:
         reporting = asyncio.ensure_future(self._reported(holder, box, report))
@@ -184,13 +193,14 @@ class RunnerCalls:
         while True:
             turn = await self._store.turn(holder.turn_id)
             if turn.status.terminal or turn.fence != holder.fence or turn.status in _IN_QUEUE:
-                return _ending(turn, holder)
+                return _ending(turn, holder, canceled=True)
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise LeaseOver(f"{holder.turn_id} did not end with this report")
             await self._wakeups.wait(turn.session_id, timeout_ms=CONCLUDE_POLL_MS)
 
     async def _ended_before(self, holder: Holder) -> JsonObject:
-        return _ending(await self._store.turn(holder.turn_id), holder)
+        # Of a report that acknowledged a cancel nothing is known any more, so it is as if it had come too late.
+        return _ending(await self._store.turn(holder.turn_id), holder, canceled=False)
 
     async def _request(self, box: RemoteLoopBox, payload: Mapping[str, JsonValue]) -> JsonObject:
         fields = RunnerFields(payload, {"tool_call_id", "name", "arguments"}, "/payload")
@@ -236,11 +246,12 @@ def _piece(box: RemoteLoopBox, item: Mapping[str, JsonValue]) -> tuple[int, Piec
     return worker_seq, Piece(message_id, kind, data.integer("offset", low=0), data.text("text"))
 
 
-def _ending(turn: Turn, holder: Holder) -> JsonObject:
-    if not turn.status.terminal or turn.fence != holder.fence or turn.terminal_event_id is None:
+def _ending(turn: Turn, holder: Holder, *, canceled: bool) -> JsonObject:
+    reason = turn.stop_reason
+    was_heard = reason in _REPORTED or (canceled and turn.status is TurnStatus.CANCELED)
+    if reason is None or not was_heard or turn.fence != holder.fence or turn.terminal_event_id is None:
         raise LeaseOver(f"{turn.id} is no longer this runner's", hint="Stop, and ask for another lease.")
-    stop_reason = None if turn.stop_reason is None else turn.stop_reason.value
-    return {"event_id": turn.terminal_event_id, "status": turn.status.value, "stop_reason": stop_reason}
+    return {"event_id": turn.terminal_event_id, "status": turn.status.value, "stop_reason": reason.value}
 
 
 def _digest(body: JsonBody) -> bytes:
