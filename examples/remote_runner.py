@@ -116,7 +116,11 @@ class Lease:
 
 def ask_model(lease: Lease, messages: list[dict[str, Any]]) -> dict[str, Any]:
     """The model's next message, in Chat Completions through the gateway."""
-    tool = {"name": "list_files", "description": "The files here.", "parameters": {"type": "object", "properties": {}}}
+    tool: dict[str, Any] = {
+        "name": "list_files",
+        "description": "The files here.",
+        "parameters": {"type": "object", "properties": {}},
+    }
     body = {"model": lease.turn["model"]["id"], "messages": messages, "tools": [{"type": "function", "function": tool}]}
     _, answer = post(f"{lease.gateway['url']}/v1/chat/completions", lease.gateway["token"], body)
     return answer["choices"][0]["message"]

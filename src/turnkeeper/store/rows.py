@@ -56,7 +56,7 @@ def to_agent(row: RowMapping) -> Agent:
         project_id=row["project_id"],
         sandbox=_box_size(row["sandbox_json"]),
         network=_network(_object(row["sandbox_json"]).get("network")),
-        pool=_object(row["sandbox_json"]).get("pool"),
+        pool=cast("str | None", _object(row["sandbox_json"]).get("pool")),
         harness=_harness(_object(row["harness_json"])),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
-from tests.unit.runners.remote_rig import SETTINGS_ELSEWHERE, TTL_MS, Elsewhere, Runner, elsewhere, report
+from tests.unit.runners.remote_rig import SETTINGS_ELSEWHERE, TTL_MS, Elsewhere, Json, Runner, elsewhere, report
 from tests.unit.turns.rig import BY_USER
 
 from turnkeeper.testing.scripted_guardian import deny
@@ -116,7 +116,7 @@ def test_a_question_that_waits_for_a_person_is_answered_when_the_turn_is_cancele
     async def body(far: Elsewhere) -> None:
         turn_id, runner = await far.made.post(await far.session(permissions={"shell": "ask"})), far.runner()
         await runner.begin()
-        payload = {"tool_call_id": "1", "name": "shell", "arguments": {}}
+        payload: Json = {"tool_call_id": "1", "name": "shell", "arguments": {}}
         asking = asyncio.create_task(runner.call("steps", hook="toolCallRequest", payload=payload))
         await far.made.until(turn_id, lambda turn: turn.status is TurnStatus.PAUSED)
         await far.made.store.cancel_turn(turn_id, mode="graceful", by=BY_USER)
