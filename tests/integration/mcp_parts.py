@@ -1,7 +1,7 @@
 """Parts for tests of MCP: a worker whose loop is a script, whose tool boxes are real, and whose Guardian is real."""
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -101,7 +101,7 @@ async def governed(folder: Path, rules: bytes = ALLOW) -> AsyncGenerator[InProce
 async def play(
     folder: Path,
     server: McpServer,
-    *calls: tuple[str, dict[str, object]],
+    *calls: tuple[str, Mapping[str, object]],
     rules: bytes = ALLOW,
     permissions: dict[str, Permission] | None = None,
     turns: int = 1,
@@ -139,13 +139,16 @@ async def play(
             permissions=permissions or {},
             mcp_servers=(server,),
         )
-        session = await made.store.create_session(NewSession((await made.store.create_agent(agent)).id, None, "{}", None))
+        session = await made.store.create_session(
+            NewSession((await made.store.create_agent(agent)).id, None, "{}", None)
+        )
         for _ in range(turns):
             played.results.clear()
-            played.turn = await made.ended(await made.post(session))
+            last = await made.ended(await made.post(session))
+            played.turn = last
+            played.events = [(event.type, orjson.loads(event.data)) for event in await made.events(last)]
         await made.settled(session.id)
         played.steps = [
             (step.method, orjson.loads(step.payload_json or "{}")) for step in await made.store.steps(session.id)
         ]
-        played.events = [(event.type, orjson.loads(event.data)) for event in await made.events(played.turn)]
     return played

@@ -84,7 +84,6 @@ def _server(fields: Fields, lent: Sequence[HostRule], network: Network) -> McpSe
             fields.note(member, "invalid_field", f"{fields.pointer(member)} does not go with {other}")
     tools = fields.texts("tools", max_items=MAX_SERVER_TOOLS) if fields.has("tools") else None
     if fields.has("url"):
-        fields.note("url", "not_supported_yet", f"{fields.pointer('url')} is not supported yet")
         url = _url(fields, lent, network)
         return McpServer(name, url=url, headers=_headers(fields), tools=tools)
     return McpServer(name, _command(fields), _environment(fields), tools=tools)

@@ -18,7 +18,7 @@ class Equipment:
     def __init__(self, bench: Workbench, claim: Claim, fence: Callable[[], Fence]) -> None:
         self.egress = Egress(bench, claim, claim.turn, fence)
         self.runs = ToolRuns(bench, claim.turn, fence, claim.agent.sandbox, self.egress)
-        self.servers = McpServers(bench, claim, claim.turn, fence, self.runs)
+        self.servers = McpServers(bench, claim, fence, runs=self.runs, egress=self.egress)
 
     async def close(self) -> None:
         """Ends all of it; returns when the processes are gone."""

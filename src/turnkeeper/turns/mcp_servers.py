@@ -18,14 +18,17 @@ from turnkeeper.events.catalogue import ToolEnd
 from turnkeeper.inspect.agbom import ServerComponent, servers_in
 from turnkeeper.sandbox.protocol import ToolSpec
 from turnkeeper.turns import payloads
+from turnkeeper.turns.box_ports import NetworkOrder, Web
+from turnkeeper.turns.egress import Egress
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.mcp_client import McpBroken, McpClient, McpLink, McpRefused
 from turnkeeper.turns.mcp_guard import McpDenied, McpGuard
+from turnkeeper.turns.mcp_http import HttpLink
 from turnkeeper.turns.mcp_server import McpServer, server_of
 from turnkeeper.turns.mcp_session import McpSession
 from turnkeeper.turns.mcp_stdio import StdioLink
 from turnkeeper.turns.mcp_tools import McpTool, text_of
-from turnkeeper.turns.model import Claim, Draft, Fence, Step, Turn
+from turnkeeper.turns.model import Claim, Draft, Fence, Step
 from turnkeeper.turns.tool_runs import ToolOutput, ToolRuns, cut_text
 from turnkeeper.turns.workbench import Workbench
 
@@ -44,12 +47,17 @@ _log = structlog.get_logger(__name__)
 class McpServers:
     """What an agent's servers offer to it in one turn."""
 
-    def __init__(self, bench: Workbench, claim: Claim, turn: Turn, fence: Callable[[], Fence], runs: ToolRuns) -> None:
+    def __init__(
+        self, bench: Workbench, claim: Claim, fence: Callable[[], Fence], *, runs: ToolRuns, egress: Egress
+    ) -> None:
+        turn = claim.turn
         self._bench = bench
         self._agent = claim.agent
         self._turn = turn
         self._fence = fence
         self._runs = runs
+        self._egress = egress
+        self._web: tuple[Web, NetworkOrder] | None = None
         self._party = Party(turn.session_id, turn.agent_id)
         self._guard = McpGuard(bench, turn, fence)
         self._sessions: dict[str, McpSession] = {}
@@ -87,8 +95,13 @@ class McpServers:
     async def close(self) -> None:
         """Lets go of every server. Those in a box end with it."""
         sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            await session.close()
+        web, self._web = self._web, None
+        try:
+            for session in sessions.values():
+                await session.close()
+        finally:
+            if web is not None:
+                await web[0].close()
 
     async def _called(self, tool: McpTool, arguments: Mapping[str, JsonValue]) -> ToolOutput:
         server = next(one for one in self._agent.mcp_servers if one.name == server_of(tool.spec.name))
@@ -134,9 +147,22 @@ class McpServers:
         return session
 
     async def _link(self, server: McpServer) -> McpLink:
+        timeout_ms = self._bench.settings.mcp_timeout_ms
+        if server.url:
+            web, order = await self._way_out()
+            return HttpLink(server, web, order.secrets, timeout_ms=timeout_ms)
         link = StdioLink(server, self._runs.operate)
-        await link.start(timeout_ms=self._bench.settings.mcp_timeout_ms)
+        await link.start(timeout_ms=timeout_ms)
         return link
+
+    async def _way_out(self) -> tuple[Web, NetworkOrder]:
+        if self._web is None:
+            order = await self._egress.order()
+            web = None if order is None else self._bench.boxes.web(order)
+            if order is None or web is None:
+                raise McpBroken("the operator, the agent or the session lets it be reached no more")
+            self._web = web, order
+        return self._web
 
     def _client(self, server: McpServer, link: McpLink) -> McpClient:
         return McpClient(
