@@ -59,14 +59,9 @@ MCP_METHODS: Final = (
     "prompts/get",
 )
 """What is wrapped. A `tools/call` is a toolCallRequest and a toolCallResult (MCP-01)."""
-METHODS_IMPLEMENTED: Final = (
-    *GATING_METHODS,
-    AGBOM_SNAPSHOT,
-    AGBOM_CHANGED,
-    TURN_END,
-    SESSION_END,
-    *(f"{WRAPPED_MCP}{method}" for method in MCP_METHODS),
-)
+OWN_METHODS: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, AGBOM_CHANGED, TURN_END, SESSION_END)
+"""Steps whose payloads are made here."""
+METHODS_IMPLEMENTED: Final = (*OWN_METHODS, *(f"{WRAPPED_MCP}{method}" for method in MCP_METHODS))
 OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END})
 """Steps that report what has happened: delivered for as long as it takes, by whoever runs the outbox."""
 
