@@ -52,8 +52,9 @@ def _check_elsewhere(agent: Fields, fields: Fields) -> None:
     network = fields.object("network")
     if network is not None and network.value("allow"):
         fields.note("network", "invalid_field", f"{fields.pointer('network')} is for boxes of this server")
-    if agent.value("tools"):
-        agent.note("tools", "invalid_field", "/tools is not empty, and a runner elsewhere brings its own tools")
+    for name in ("tools", "mcp_servers"):
+        if agent.value(name):
+            agent.note(name, "invalid_field", f"/{name} is not empty, and a runner elsewhere brings its own tools")
     harness = agent.object("harness")
     if harness is not None and harness.value("kind") not in {None, "builtin"}:
         agent.note("harness", "invalid_field", "/harness is the runner's own choice where it runs elsewhere")

@@ -82,6 +82,7 @@ def test_an_agent_may_be_run_by_a_pools_runners() -> None:
         ({"sandbox": {"kind": "remote", "pool": "gpu", "cpu": 1}}, "/sandbox/cpu"),
         ({"sandbox": {"kind": "remote", "pool": "gpu", "network": {"allow": ["a.example"]}}}, "/sandbox/network"),
         ({"sandbox": {"kind": "remote", "pool": "gpu"}, "tools": ["shell"]}, "/tools"),
+        ({"sandbox": {"kind": "remote", "pool": "gpu"}, "mcp_servers": [{"name": "x"}]}, "/mcp_servers"),
         ({"sandbox": {"kind": "remote", "pool": "gpu"}, "harness": {"kind": "codex"}}, "/harness"),
     ],
 )

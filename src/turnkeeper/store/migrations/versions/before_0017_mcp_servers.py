@@ -1,4 +1,4 @@
-"""Which turns are run by the runners of a pool.
+"""The MCP servers of agents.
 
 Before: the code of this version needs it. Written out and not taken from `store/tables.py`, which moves on.
 """
@@ -13,8 +13,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Changes the tables. Turns that are there are run by workers."""
-    op.add_column("turns", sa.Column("pool", sa.Text(), server_default=sa.text("''"), nullable=False))
+    """Changes the tables. Agents that are there use none."""
+    for table in ("agents", "agent_versions"):
+        op.add_column(table, sa.Column("mcp_servers_json", sa.Text(), nullable=False, server_default="[]"))
 
 
 def downgrade() -> None:
