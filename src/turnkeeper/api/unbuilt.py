@@ -12,7 +12,6 @@ from turnkeeper.acs.strictjson import JsonValue
 UnbuiltFields: TypeAlias = Mapping[str, tuple[JsonValue, ...]]
 
 AGENT_FIELDS: Final[UnbuiltFields] = {
-    "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
     "budget": (),
@@ -22,7 +21,6 @@ GUARDIAN_FIELDS: Final[UnbuiltFields] = {
     "on_decision_failure": (),
 }
 SANDBOX_FIELDS: Final[UnbuiltFields] = {
-    "kind": (),
     "image": (),
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}

@@ -7,6 +7,7 @@ import orjson
 from sqlalchemy import RowMapping
 
 from turnkeeper.events.envelope import Event
+from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.model import (
     Agent,
     AgentLimits,
@@ -56,7 +57,21 @@ def to_agent(row: RowMapping) -> Agent:
         project_id=row["project_id"],
         sandbox=_box_size(row["sandbox_json"]),
         network=_network(_object(row["sandbox_json"]).get("network")),
+        pool=cast("str | None", _object(row["sandbox_json"]).get("pool")),
         harness=_harness(_object(row["harness_json"])),
+        mcp_servers=tuple(_mcp_server(server) for server in orjson.loads(row["mcp_servers_json"])),
+    )
+
+
+def _mcp_server(members: Mapping[str, Any]) -> McpServer:
+    tools = members["tools"]
+    return McpServer(
+        members["name"],
+        tuple(members["command"]),
+        members["environment"],
+        members["url"],
+        members["headers"],
+        None if tools is None else tuple(tools),
     )
 
 
@@ -278,7 +293,7 @@ def _object(text: str) -> Mapping[str, object]:
 
 
 def _box_size(text: str) -> BoxSize:
-    return BoxSize(**{name: value for name, value in orjson.loads(text).items() if name != "network"})
+    return BoxSize(**{name: value for name, value in orjson.loads(text).items() if name not in {"network", "pool"}})
 
 
 def _network(value: object) -> Network:

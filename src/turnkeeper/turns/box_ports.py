@@ -10,21 +10,28 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from turnkeeper.sandbox.protocol import FromHarness, ToHarness
-from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, HarnessChoice, ModelChoice
+from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, Fence, HarnessChoice, ModelChoice
 
 ToolRunStatus: TypeAlias = Literal["ok", "error", "timeout"]
 BoxEndReason: TypeAlias = Literal["oom", "quota"]
 """Its memory was used up, or its workspace was over its quota."""
+LoopEndReason: TypeAlias = BoxEndReason | Literal["lease_expired"]
+"""Also: the runner that has it did not say in time that it lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopOrder:
-    """Whose loop a box is for. `workspace` and `size` count where the harness brings its tools along."""
+    """Whose loop a box is for. `workspace` and `size` count where the harness brings its tools along.
+
+    With a `pool` one of its runners has the box, for the turn that `fence` stands for.
+    """
 
     harness: HarnessChoice
     workspace: Path
     size: BoxSize
     model: ModelChoice
+    pool: str | None = None
+    fence: Fence | None = None
 
 
 class LoopBox(Protocol):
@@ -47,7 +54,7 @@ class LoopBox(Protocol):
     @property
     def start_ms(self) -> int: ...
     @property
-    def end_reason(self) -> BoxEndReason | None:
+    def end_reason(self) -> LoopEndReason | None:
         """Why a box that was lost ended, where that is known."""
         ...
 
@@ -142,8 +149,41 @@ class NetworkOrder:
     secrets: tuple[NetworkSecret, ...] = ()
 
 
+class WebAnswer(Protocol):
+    """The answer to a request, whose head is there. What it says comes from outside."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Their names in small letters."""
+        ...
+
+    async def part(self, *, timeout_ms: int) -> bytes | None:
+        """The data of the next event of a stream, or a whole body; None at the end. Raises `TimeoutError`."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the connection. Idempotent."""
+        ...
+
+
+class Web(Protocol):
+    """Requests on an agent's behalf, by the same rules as those of its box."""
+
+    async def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, timeout_ms: int, max_bytes: int
+    ) -> WebAnswer:
+        """The head of an answer. `max_bytes` is what one part of it may have."""
+        ...
+
+    async def close(self) -> None:
+        """Ends every connection. Idempotent."""
+        ...
+
+
 class Boxes(Protocol):
-    """Where boxes come from."""
+    """Where boxes come from, and the way out of them."""
 
     @property
     def kind(self) -> str:
@@ -152,6 +192,46 @@ class Boxes(Protocol):
 
     async def loop_box(self, order: LoopOrder) -> LoopBox: ...
     async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox: ...
+    def web(self, network: NetworkOrder) -> Web | None:
+        """The way out for the platform itself; None where the operator lends none."""
+        ...
+
+
+class Runners(Protocol):
+    """The runners elsewhere that come to this process for turns."""
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The pools that are served here."""
+        ...
+
+    def free(self) -> tuple[str, ...]:
+        """The pools of which a runner waits that no turn is on its way to."""
+        ...
+
+    def expect(self, turn_id: str, pool: str) -> None:
+        """A turn is on its way to a runner of the pool."""
+        ...
+
+    def forget(self, turn_id: str) -> None:
+        """It is so no more. Idempotent."""
+        ...
+
+
+class NoRunners:
+    """`Runners` where every turn is run here."""
+
+    pools: tuple[str, ...] = ()
+
+    def free(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def expect(self, turn_id: str, pool: str) -> None:
+        """Nothing to note."""
+
+    def forget(self, turn_id: str) -> None:
+        """Nothing was noted."""
 
 
 class TurnMeter(Protocol):

@@ -5,6 +5,7 @@ failed. No agent code has run before `Started`, which is why trying again is fre
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import structlog
 
@@ -14,6 +15,7 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started, ToolSpec
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, LoopOrder, TurnMeter
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.history import rebuild_history
 from turnkeeper.turns.inputs import received_files, received_text
 from turnkeeper.turns.lease import Lease
@@ -38,9 +40,17 @@ class Starter:
     """Brings one claimed turn from the front to `running`."""
 
     def __init__(
-        self, bench: Workbench, claim: Claim, lease: Lease, meter: TurnMeter, resumed: Resumed | None = None
+        self,
+        bench: Workbench,
+        claim: Claim,
+        lease: Lease,
+        meter: TurnMeter,
+        *,
+        equipment: Equipment,
+        resumed: Resumed | None = None,
     ) -> None:
         self._bench = bench
+        self._equipment = equipment
         self._resumed = resumed
         self._claim = claim
         self._lease = lease
@@ -62,7 +72,7 @@ class Starter:
         turn = self._claim.turn
         queue_ms = epoch_ms(self._bench.clock.now()) - epoch_ms(turn.created_at)
         event = catalogue.turn_starting(
-            turn_id=turn.id, queue_ms=max(queue_ms, 0), try_number=1, sandbox_kind=self._bench.boxes.kind
+            turn_id=turn.id, queue_ms=max(queue_ms, 0), try_number=1, sandbox_kind=self._box_kind
         )
         return await self._bench.store.starting(self._lease.fence, [event])
 
@@ -116,6 +126,7 @@ class Starter:
         bench, timeout_ms = self._bench, self._bench.settings.start_timeout_ms
         box = await within(bench.waiter, self._loop_box(turn), timeout_ms=timeout_ms)
         self._box, self._since_ms = box, bench.clock.monotonic_ms()
+        self._equipment.egress.sandbox_id = box.sandbox_id
         opening = bench.gateway.open(box.socket_dir, self._claim.agent.model, self._meter)
         self._handle = await within(bench.waiter, opening, timeout_ms=timeout_ms)
         await box.send(await self._frame(turn, box.gateway_socket))
@@ -130,7 +141,14 @@ class Starter:
             # Its loop has the workspace from the start, so what the turn came with has to be there by then.
             workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
             await deliver(workspace, await received_files(bench.store, turn), bench.contents)
-        return await bench.boxes.loop_box(LoopOrder(agent.harness, workspace, agent.sandbox, agent.model))
+        return await bench.boxes.loop_box(self._order(agent, workspace))
+
+    def _order(self, agent: Agent, workspace: Path) -> LoopOrder:
+        return LoopOrder(agent.harness, workspace, agent.sandbox, agent.model, pool=agent.pool, fence=self._lease.fence)
+
+    @property
+    def _box_kind(self) -> str:
+        return self._claim.agent.box_kind(self._bench.boxes.kind)
 
     async def _frame(self, turn: Turn, gateway_socket: str) -> Start:
         bench, agent = self._bench, self._claim.agent
@@ -140,7 +158,7 @@ class Starter:
         received = await received_text(bench.store, turn)
         if received is None:
             raise LocalProtocolError("no input of the turn was let through")
-        tools = offered_tools(agent, bench.tools) if mode == "tool" else []
+        tools = await self._tools() if mode == "tool" else []
         start = Start(
             turn_id=turn.id,
             attempt=self._attempt(turn),
@@ -161,6 +179,10 @@ class Starter:
             return start
         return resumed_frame(start, self._resumed, events, max_bytes=bench.settings.history_bytes)
 
+    async def _tools(self) -> list[ToolSpec]:
+        await self._equipment.servers.open()
+        return [*offered_tools(self._claim.agent, self._bench.tools), *self._equipment.servers.specs]
+
     def _attempt(self, turn: Turn) -> int:
         # Going on after a pause is no other attempt: nothing is done again.
         return turn.attempt if self._from_pause else turn.attempt + 1
@@ -173,7 +195,7 @@ class Starter:
         ready = catalogue.sandbox_ready(
             turn_id=turn.id,
             sandbox_id=box.sandbox_id,
-            kind=self._bench.boxes.kind,
+            kind=self._box_kind,
             start_ms=box.start_ms,
             warm=box.warm,
         )
