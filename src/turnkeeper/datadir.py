@@ -89,6 +89,11 @@ class DataDir:
         return self.root / "cursor.key"
 
     @property
+    def secrets_key(self) -> Path:
+        """Seals the secrets of projects."""
+        return self.root / "secrets.key"
+
+    @property
     def workspaces(self) -> Path:
         """One folder per session."""
         return self.root / "workspaces"

@@ -30,6 +30,7 @@ Prefix = Literal[
     "bud",
     "fil",
     "art",
+    "sec",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

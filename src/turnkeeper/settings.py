@@ -16,6 +16,8 @@ from typing import Annotated, Final, Literal, TypeAlias, cast, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 
+from turnkeeper.destinations import DestinationInvalid, parse_rule
+
 PROVIDER_PLACEHOLDER: Final = "NAME"
 NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"), ("guardian", "trust_overrides"))
 """Where branches stand under names of the operator's own."""
@@ -24,6 +26,7 @@ PATH_SETTINGS: Final = frozenset(
         ("data_dir",),
         *(("guardian", name) for name in ("secret_file", "approver_key_file", "policy")),
         ("guardian", "retention", "archive_dir"),
+        ("harness", "clients_dir"),
         ("providers", PROVIDER_PLACEHOLDER, "api_key_file"),
     }
 )
@@ -272,6 +275,39 @@ class LargestBoxSettings(Branch):
     disk_mib: Count = Field(default=8_192, description="Space of the workspace, in MiB.")
 
 
+class EgressSettings(Branch):
+    """What agents' tool boxes may reach at most, through the egress proxy. Without `allow` it is nothing."""
+
+    allow: tuple[str, ...] = Field(
+        default=(),
+        description="Hosts (`host`, `*.host`, `*`, addresses, networks, each with or without `:port`) that agents may "
+        "be given. Without a port: 80 and 443.",
+    )
+    networks: tuple[str, ...] = Field(
+        default=(),
+        description="Networks (`10.0.0.0/8`) that may be connected to although they are not public.",
+    )
+    destinations: Count = Field(default=64, description="Hosts and ports that one turn may ask for.")
+    connections: Count = Field(default=32, description="Connections of one box at one time.")
+    max_bytes: Count = Field(default=Gibibyte, description="Bytes that one box may move, both ways together.")
+    head_timeout_ms: Count = Field(default=10_000, description="How long a request may take to arrive.")
+    resolve_timeout_ms: Count = Field(default=5_000, description="How long a name may take to be resolved.")
+    connect_timeout_ms: Count = Field(default=10_000, description="How long a connection may take.")
+    idle_timeout_ms: Count = Field(default=60_000, description="Longest silence of a connection, both ways.")
+    connection_ms: Count = Field(default=600_000, description="How long one connection may last.")
+
+    @model_validator(mode="after")
+    def _real(self) -> "EgressSettings":
+        for text in self.networks:
+            ip_network(text)
+        for text in self.allow:
+            try:
+                parse_rule(text)
+            except DestinationInvalid as error:
+                raise ValueError(error.message) from error
+        return self
+
+
 class SandboxSettings(Branch):
     """The boxes that agents and their tools run in."""
 
@@ -282,10 +318,33 @@ class SandboxSettings(Branch):
     loop_limits: BoxLimitSettings = BoxLimitSettings()
     tool_limits: ToolBoxLimitSettings = ToolBoxLimitSettings()
     largest: LargestBoxSettings = LargestBoxSettings()
+    egress: EgressSettings = EgressSettings()
     cgroups: Literal["auto", "require", "off"] = Field(
         default="auto",
         description="Control groups for boxes: where the machine lends them, always (else no box starts), or never.",
     )
+
+
+class HarnessSettings(Branch):
+    """What may run an agent's loop beside the built-in one."""
+
+    programs: tuple[str, ...] = Field(
+        default=(), description="Programs (absolute paths) that an agent's `harness.command` may begin with."
+    )
+    read_only: tuple[str, ...] = Field(
+        default=(), description="Further files and folders that such a program may read, at their own paths."
+    )
+    clients_dir: Path | None = Field(
+        default=None,
+        description="Folder into which npm installed Claude Code, Codex and opencode. Unset: no agent may use them.",
+    )
+
+    @model_validator(mode="after")
+    def _absolute(self) -> "HarnessSettings":
+        for path in (*self.programs, *self.read_only):
+            if not path.startswith("/") or "\0" in path:
+                raise ValueError(f"harness: {path!r} is not an absolute path")
+        return self
 
 
 class LimitSettings(Branch):
@@ -426,6 +485,7 @@ class Settings(Branch):
     guardian: GuardianSettings = GuardianSettings()
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    harness: HarnessSettings = HarnessSettings()
     gateway: GatewaySettings = GatewaySettings()
     limits: LimitSettings = LimitSettings()
     files: FileSettings = FileSettings()
@@ -455,6 +515,10 @@ def unsafe_choices(settings: Settings) -> tuple[str, ...]:
     )
     if settings.server.host not in {"127.0.0.1", "::1", "localhost"}:
         choices.append(f"server.host is {settings.server.host}: plain HTTP is open to other machines")
+    if settings.sandbox.egress.networks:
+        choices.append(
+            f"sandbox.egress.networks: agents' tools may reach {', '.join(settings.sandbox.egress.networks)}"
+        )
     if settings.webhooks.networks:
         choices.append(f"webhooks.networks: webhooks may be sent into {', '.join(settings.webhooks.networks)}")
     if settings.webhooks.allow_http:

@@ -10,6 +10,7 @@ from tests.unit.sandbox.box_parts import (
     PRELUDE,
     READY,
     DriverClass,
+    harness,
     run,
     running,
     settings,
@@ -23,7 +24,9 @@ from turnkeeper.sandbox.boxes import (
     BoxLost,
     HostPath,
     LoopBox,
+    LoopBoxOrder,
     SandboxUnavailable,
+    SharedWorkspace,
     ToolBoxOrder,
     ToolCall,
     ToolOutcome,
@@ -67,6 +70,54 @@ def test_a_loop_box_is_ready_and_answers_frames(driver_class: DriverClass, tmp_p
             await box.send(Cancel(5))
             assert await box.receive() == Submit("cancel")
             assert (box.ready.harness, box.warm, box.sandbox_id[:4]) == ("script", False, "sbx_")
+
+    run(work())
+
+
+def test_an_ordered_loop_box_runs_its_own_command_with_its_variables(driver_class: DriverClass, tmp_path: Path) -> None:
+    script = PRELUDE + "submit(os.environ['WHO'])\nsys.stdin.read()\n"
+
+    async def work() -> None:
+        async with running(driver_class, settings(tmp_path)) as driver:
+            box = await driver.loop_box(LoopBoxOrder(harness(script), environment={"WHO": "me"}))
+            assert (await box.receive(), box.warm) == (Submit("me"), False)
+
+    run(work())
+
+
+def test_a_loop_box_that_shares_a_workspace_is_a_real_box_or_none(driver_class: DriverClass, tmp_path: Path) -> None:
+    script = PRELUDE + "open('made', 'w').close()\nsubmit(open('/etc/told').read())\nsys.stdin.read()\n"
+    shared = workspace(tmp_path)
+    order = LoopBoxOrder(harness(script), files={Path("/etc/told"): b"settings"}, workspace=SharedWorkspace(shared))
+
+    async def work() -> None:
+        async with running(driver_class, settings(tmp_path)) as driver:
+            if driver_class is UnsafeNoneDriver:
+                with pytest.raises(SandboxUnavailable):
+                    await driver.loop_box(order)
+                return
+            box = await driver.loop_box(order)
+            assert await box.receive() == Submit("settings")
+            with pytest.raises(WorkspaceRefused):
+                await driver.tool_box(shared)
+            await box.kill()
+            await (await driver.tool_box(shared)).kill()
+
+    run(work())
+    assert (driver_class is UnsafeNoneDriver) != (shared / "made").exists()
+
+
+def test_the_files_of_an_ordered_box_cannot_be_changed_inside(tmp_path: Path) -> None:
+    attempts = ("open('/etc/told', 'w')", "os.remove('/etc/told')", "os.rename('/etc/told', '/etc/other')")
+    script = PRELUDE + "".join(
+        f"try:\n    {attempt}\n    submit('done')\nexcept OSError:\n    submit('refused')\n" for attempt in attempts
+    )
+
+    async def work() -> None:
+        async with running(BwrapDriver, settings(tmp_path)) as driver:
+            order = LoopBoxOrder(harness(script + "sys.stdin.read()\n"), files={Path("/etc/told"): b"settings"})
+            box = await driver.loop_box(order)
+            assert [await box.receive() for _ in attempts] == [Submit("refused")] * len(attempts)
 
     run(work())
 

@@ -39,6 +39,15 @@ def test_the_rule_that_asks_is_a_policy_and_the_client_that_cannot_wait_a_settin
     assert (shown.returncode, "crawler" in shown.stdout) == (0, True), shown.stderr
 
 
+def test_the_hosts_of_the_how_to_are_a_setting_and_its_policy_can_be_served(tmp_path: Path) -> None:
+    policy, settings = tmp_path / "builders.yaml", tmp_path / "turnkeeper.toml"
+    policy.write_text(blocks("network", "yaml")[0])
+    settings.write_text(blocks("network", "toml")[0])
+    assert run_command("policy", "check", str(policy), home=tmp_path).returncode == 0
+    shown = run_command("config", "show", "--config", str(settings), home=tmp_path)
+    assert (shown.returncode, "*.pythonhosted.org" in shown.stdout) == (0, True), shown.stderr
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_a_label_opens_once_it_is_made_and_nothing_once_it_is_revoked(tmp_path: Path) -> None:
     folder, label = DataDir(tmp_path), "crawler-2026-11"

@@ -17,6 +17,7 @@ from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.clock import Clock, SystemClock
 from turnkeeper.events.catalogue import turn_started, turn_starting
 from turnkeeper.ids import RandomIds
+from turnkeeper.sealing import Sealer
 from turnkeeper.store.content_folder import FolderContents
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.store.tx import StoreLimits
@@ -163,6 +164,7 @@ async def opened(
         operations=store.operations(),
         files=store.files(),
         contents=FolderContents(folder / "contents", clock),
+        secrets=store.secrets(Sealer(b"5e" * 32)),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),
         model_params=frozenset({"temperature"}),

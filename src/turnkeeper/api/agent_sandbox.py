@@ -4,8 +4,9 @@ from typing import Final
 
 from turnkeeper.acs.strictjson import JsonObject
 from turnkeeper.api.fields import Fields
+from turnkeeper.api.networks import network_document
 from turnkeeper.api.unbuilt import SANDBOX_FIELDS
-from turnkeeper.turns.model import BoxSize
+from turnkeeper.turns.model import BoxSize, Network
 
 LEAST_CPU_MILLIS: Final = 50
 LEAST_MEMORY_MIB: Final = 64
@@ -16,7 +17,7 @@ def parse_sandbox(fields: Fields | None, largest: BoxSize) -> BoxSize:
     """What the agent asks for; what is wrong with it, or more than `largest`, is noted."""
     if fields is None:
         return BoxSize()
-    fields.close({"cpu", "memory_mib", "disk_mib"}, SANDBOX_FIELDS)
+    fields.close({"cpu", "memory_mib", "disk_mib", "network"}, SANDBOX_FIELDS)
     return BoxSize(
         cpu_millis=_cpu_millis(fields, largest.cpu_millis),
         memory_mib=_mebibytes(fields, "memory_mib", LEAST_MEMORY_MIB, largest.memory_mib),
@@ -24,10 +25,15 @@ def parse_sandbox(fields: Fields | None, largest: BoxSize) -> BoxSize:
     )
 
 
-def sandbox_document(size: BoxSize) -> JsonObject:
+def sandbox_document(size: BoxSize, network: Network) -> JsonObject:
     """An agent's `sandbox` as it is shown, which is also how it may be sent."""
     cpu = None if size.cpu_millis is None else size.cpu_millis / 1000
-    return {"cpu": cpu, "memory_mib": size.memory_mib, "disk_mib": size.disk_mib}
+    return {
+        "cpu": cpu,
+        "memory_mib": size.memory_mib,
+        "disk_mib": size.disk_mib,
+        "network": network_document(network),
+    }
 
 
 def _cpu_millis(fields: Fields, largest: int | None) -> int | None:

@@ -24,6 +24,7 @@ from turnkeeper.api.routes import (
     files,
     health,
     operations,
+    secrets,
     sessions,
     snapshots,
     turn_posts,
@@ -53,6 +54,7 @@ def build_api(deps: ApiDeps) -> FastAPI:
         turn_posts,
         budgets,
         operations,
+        secrets,
         admin,
         files,
     )

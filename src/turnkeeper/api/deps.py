@@ -7,6 +7,7 @@ from typing import Annotated, Protocol, cast
 
 from fastapi import Depends, Request
 
+from turnkeeper.api.agent_harness import BUILTIN_ALONE, HarnessOffer
 from turnkeeper.api.event_reads import EventReads
 from turnkeeper.api.in_flight import KeysInFlight
 from turnkeeper.api.metrics import ApiMeasures, NoMeasures
@@ -15,6 +16,7 @@ from turnkeeper.api.session_feeds import SessionFeeds
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.api.stream_wards import StreamWards
 from turnkeeper.clock import Clock, SystemClock
+from turnkeeper.destinations import HostRule
 from turnkeeper.events.webhooks.addresses import Network
 from turnkeeper.events.webhooks.ports import WebhookStore
 from turnkeeper.ids import IdSource
@@ -31,6 +33,7 @@ from turnkeeper.turns.ports import ApprovalStore, TurnCommands, TurnReads
 from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.secrets import SecretStore
 from turnkeeper.turns.snapshots import SnapshotReads
 from turnkeeper.turns.wakeups import LocalWakeups, Watch
 
@@ -67,6 +70,8 @@ class ApiSettings:
     webhooks_allow_http: bool = False
     webhook_networks: tuple[Network, ...] = ()
     largest_box: BoxSize = USUAL_BOX_SIZE
+    harnesses: HarnessOffer = BUILTIN_ALONE
+    egress: tuple[HostRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class ApiDeps:
     operations: OperatorStore
     files: FileStore
     contents: ContentStore
+    secrets: SecretStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None

@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
+from turnkeeper.api.agent_harness import parse_harness
 from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
@@ -18,9 +19,11 @@ from turnkeeper.api.budget_intake import parse_limits
 from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.input_intake import parse_input
+from turnkeeper.api.networks import parse_network
+from turnkeeper.api.secret_intake import parse_session_secrets
 from turnkeeper.api.unbuilt import AGENT_FIELDS, GUARDIAN_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
 from turnkeeper.ids import is_id
-from turnkeeper.turns.model import AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
+from turnkeeper.turns.model import NO_NETWORK, AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import NewAgent, NewSession
 from turnkeeper.turns.retention import MAX_RETENTION_DAYS, SessionChange
@@ -37,7 +40,10 @@ MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
 _AGENT_NAMES = frozenset(
-    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox"}
+    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox", "harness"}
+)
+_SESSION_NAMES = frozenset(
+    {"agent_id", "title", "budget", "metadata", "retention_days", "agent_version", "network", "secrets"}
 )
 _TURN_NAMES = frozenset(
     {
@@ -84,7 +90,10 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     limits = _limits(fields.object("limits"))
     streamed = _streams_before_decision(fields.object("guardian"))
     metadata_json = parse_metadata(fields, body, deps.settings)
-    sandbox = parse_sandbox(fields.object("sandbox"), deps.settings.largest_box)
+    box = fields.object("sandbox")
+    sandbox = parse_sandbox(box, deps.settings.largest_box)
+    network = None if box is None else parse_network(box.object("network"), deps.settings.egress)
+    harness = parse_harness(fields, deps.settings.harnesses)
     fields.finish()
     return NewAgent(
         name,
@@ -97,6 +106,8 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         client_tools=client_tools,
         stream_before_decision=streamed,
         sandbox=sandbox,
+        harness=harness,
+        network=network or NO_NETWORK,
     )
 
 
@@ -116,17 +127,28 @@ def parse_agent_change(body: JsonBody, agent: JsonObject, metadata_json: str, de
 def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:
     """The session to open. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close({"agent_id", "title", "budget", "metadata", "retention_days", "agent_version"}, SESSION_FIELDS)
+    fields.close(_SESSION_NAMES, SESSION_FIELDS)
     agent_id = fields.required_text("agent_id", max_characters=MAX_NAME_CHARACTERS)
     title = fields.text("title", max_characters=MAX_NAME_CHARACTERS)
     budget = parse_limits(fields.object("budget"))
     metadata_json = parse_metadata(fields, body, settings)
     retention_days = fields.integer("retention_days", low=1, high=MAX_RETENTION_DAYS)
     version = fields.integer("agent_version", low=1)
+    network = parse_network(fields.object("network"), settings.egress)
+    secrets = parse_session_secrets(fields)
     if agent_id and not is_id(agent_id, "agt"):
         fields.note("agent_id", "invalid_field", "/agent_id is not the id of an agent")
     fields.finish()
-    return NewSession(agent_id, title, metadata_json, budget, retention_days=retention_days, agent_version=version)
+    return NewSession(
+        agent_id,
+        title,
+        metadata_json,
+        budget,
+        retention_days=retention_days,
+        agent_version=version,
+        network=network,
+        secrets=secrets,
+    )
 
 
 def parse_session_change(body: JsonBody, settings: ApiSettings) -> SessionChange:

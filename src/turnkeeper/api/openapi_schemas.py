@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
+from turnkeeper.api.agent_harness import MAX_WORDS
 from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
 from turnkeeper.api.problems import PROBLEMS
-from turnkeeper.turns.model import StopReason, TurnStatus
+from turnkeeper.turns.model import HARNESS_KINDS, StopReason, TurnStatus
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.retention import MAX_RETENTION_DAYS
 
@@ -52,6 +53,31 @@ def whole_number(low: int, high: int | None = None) -> Schema:
 _NULL: Final[Schema] = {"type": "null"}
 _TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 _METADATA: Final[Schema] = {"type": "object", "description": "Echoed token for token; at most 16 KiB."}
+_NETWORK: Final[Schema] = nullable(
+    closed_object(
+        (),
+        {
+            "egress": {"enum": ["none", "listed"], "description": "Nothing, or what `allow` lists."},
+            "allow": {
+                "type": "array",
+                "items": {"type": "string", "description": "`host`, `*.host`, each with or without `:port`."},
+                "uniqueItems": True,
+                "maxItems": 100,
+            },
+        },
+    )
+)
+_SESSION_SECRETS: Final[Schema] = {
+    "type": "array",
+    "items": closed_object(
+        ("name", "ref"),
+        {
+            "name": {"type": "string", "pattern": r"^[A-Z_][A-Z0-9_]{0,63}$", "description": "A variable in the box."},
+            "ref": {"type": "string", "minLength": 1, "maxLength": 64, "description": "The name of a secret."},
+        },
+    ),
+    "maxItems": 20,
+}
 _NAME: Final[Schema] = {
     "type": "string",
     "minLength": 1,
@@ -142,6 +168,16 @@ _REQUESTS: Final[Schema] = {
                         "cpu": nullable({"type": "number", "minimum": LEAST_CPU_MILLIS / 1000}),
                         "memory_mib": nullable(whole_number(1)),
                         "disk_mib": nullable(whole_number(1)),
+                        "network": _NETWORK,
+                    },
+                )
+            ),
+            "harness": nullable(
+                closed_object(
+                    (),
+                    {
+                        "kind": {"enum": list(HARNESS_KINDS), "default": "builtin"},
+                        "command": nullable({"type": "array", "items": {"type": "string"}, "maxItems": MAX_WORDS}),
                     },
                 )
             ),
@@ -175,6 +211,8 @@ _REQUESTS: Final[Schema] = {
             "budget": {"$ref": "#/components/schemas/Budget"},
             "metadata": _METADATA,
             "retention_days": whole_number(1, MAX_RETENTION_DAYS),
+            "network": _NETWORK,
+            "secrets": _SESSION_SECRETS,
         },
     ),
     "SessionChange": closed_object(
@@ -205,6 +243,7 @@ _ANSWERS: Final[Schema] = {
             "tools": {"type": "array", "items": {"type": ["string", "object"]}},
             "permissions": {"type": "object"},
             "sandbox": {"type": "object"},
+            "harness": {"type": "object"},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
             "metadata": {"type": "object"},
@@ -224,6 +263,8 @@ _ANSWERS: Final[Schema] = {
             "last_sequence": whole_number(0),
             "oldest_sequence": whole_number(0),
             "workspace": {"type": "object"},
+            "network": nullable({"type": "object"}),
+            "secrets": {"type": "array"},
             "budget_id": nullable(id_schema("bud")),
             "budget": nullable({"type": "object"}),
             "usage": nullable({"$ref": "#/components/schemas/Usage"}),

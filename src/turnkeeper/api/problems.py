@@ -123,8 +123,13 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "price_unknown": ProblemKind(
         422, "The model has no price", "Put its price with PUT /v1/model_prices, or use a budget of tokens or calls."
     ),
+    "secret_exists": ProblemKind(409, "There is a secret of this name", "Delete it first, or choose another name."),
+    "secrets_full": ProblemKind(409, "Too many secrets", "Delete a secret that is not used."),
     "too_many_budgets": ProblemKind(409, "Too many budgets", "Archive a budget that is not used."),
     "budget_archived": ProblemKind(409, "The budget is archived", "Make another one."),
+    "harness_not_lent": ProblemKind(
+        422, "The operator does not lend this harness", "Use one that is named, or have it added to the settings."
+    ),
     "not_supported_yet": ProblemKind(422, "Not supported yet", _LATER_HINT),
     "webhook_address_refused": ProblemKind(
         422, "Webhooks may not be sent to this address", "Use a public https address, or have its network listed."

@@ -12,8 +12,10 @@ from typing import Final
 import orjson
 
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
+from turnkeeper.api.agent_harness import harness_document
 from turnkeeper.api.agent_sandbox import sandbox_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
+from turnkeeper.api.networks import network_document
 from turnkeeper.clock import render_time
 from turnkeeper.turns.activity import doing_of
 from turnkeeper.turns.budget_accounts import limits_document
@@ -135,7 +137,8 @@ def render_agent(agent: Agent) -> bytes:
             "skills": None,
             "subagents": None,
             "permissions": dict(agent.permissions),
-            "sandbox": sandbox_document(agent.sandbox),
+            "sandbox": sandbox_document(agent.sandbox, agent.network),
+            "harness": harness_document(agent.harness),
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,
                 "max_repair_attempts": agent.limits.max_repair_attempts,
@@ -165,6 +168,8 @@ def render_session(session: Session, usage: Usage | None = None) -> bytes:
             "last_sequence": session.last_sequence,
             "oldest_sequence": session.oldest_sequence,
             "workspace": {"mode": "ephemeral" if session.ephemeral else "persistent"},
+            "secrets": [{"name": ref.name, "ref": ref.ref} for ref in session.secrets],
+            "network": None if session.network is None else network_document(session.network),
             "budget_id": session.budget_id,
             "budget": budget_document(session.budget),
             "usage": None if usage is None else orjson.Fragment(render_usage(usage)),

@@ -25,6 +25,7 @@ _SCOPES: Final[Mapping[str, tuple[str, str]]] = {
     "/v1/events": ("events:read", "events:read"),
     "/v1/files": ("files:read", "files:write"),
     "/v1/model_prices": ("admin", "admin"),
+    "/v1/secrets": ("secrets:write", "secrets:write"),
     "/v1/sessions": ("sessions:read", "sessions:write"),
     "/v1/sessions/{session_id}/approval_rules": ("approvals:read", "approvals:decide"),
     "/v1/sessions/{session_id}/artifacts": ("files:read", "files:write"),

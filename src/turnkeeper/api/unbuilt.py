@@ -24,13 +24,10 @@ GUARDIAN_FIELDS: Final[UnbuiltFields] = {
 SANDBOX_FIELDS: Final[UnbuiltFields] = {
     "kind": (),
     "image": (),
-    "network": (),
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {
     "workspace": ({"mode": "persistent"},),
-    "network": (),
-    "secrets": ([],),
 }
 TURN_FIELDS: Final[UnbuiltFields] = {
     "priority": ("interactive",),
@@ -47,7 +44,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
 RESOURCES: Final = (
     "connections",
     "schedules",
-    "secrets",
     "skills",
 )
 

@@ -51,6 +51,7 @@ EVENT_TYPES: Final = (
     "sandbox.ready",
     "sandbox.lost",
     "sandbox.released",
+    "sandbox.egress_denied",
     *BUDGET_TYPES,
     "usage.mismatch",
     "report.normalized",
@@ -398,6 +399,18 @@ def sandbox_lost(
 def sandbox_released(*, turn_id: str | None, sandbox_id: str, lifetime_ms: int) -> NewEvent:
     """Every process of the sandbox is gone."""
     return _event("sandbox.released", {"sandbox_id": sandbox_id, "lifetime_ms": lifetime_ms}, turn_id=turn_id)
+
+
+def sandbox_egress_denied(*, turn_id: str, sandbox_id: str, host: str, port: int, count: int) -> NewEvent:
+    """Something in a sandbox wanted to reach a host that it may not, `count` times since this was last said."""
+    data: dict[str, object] = {
+        "sandbox_id": sandbox_id,
+        "turn_id": turn_id,
+        "host": host,
+        "port": port,
+        "count": count,
+    }
+    return _event("sandbox.egress_denied", data, turn_id=turn_id)
 
 
 def usage_mismatch(

@@ -124,6 +124,29 @@ USUAL_ORDER: Final = ToolBoxOrder()
 
 
 @dataclass(frozen=True, slots=True)
+class SharedWorkspace:
+    """A workspace in the loop's own box, whose program brings its tools along; the box is then a tool box's size."""
+
+    path: Path
+    order: ToolBoxOrder = USUAL_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBoxOrder:
+    """A loop box with a command of its own, made when it is asked for and never kept warm.
+
+    `read_only` are further host paths; `files` are contents by path inside, which nothing in the box can change;
+    `environment` is never the place for a secret.
+    """
+
+    command: tuple[str, ...]
+    read_only: tuple[HostPath, ...] = ()
+    files: Mapping[Path, bytes] = field(default_factory=dict[Path, bytes])
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    workspace: SharedWorkspace | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DriverSettings:
     """What a driver is told once.
 
@@ -286,8 +309,11 @@ class SandboxDriver(Protocol):
         """Kill every box this driver made that is still there."""
         ...
 
-    async def loop_box(self) -> LoopBox:
-        """A warm box if there is one, else a cold one. Raises `SandboxUnavailable`."""
+    async def loop_box(self, order: LoopBoxOrder | None = None) -> LoopBox:
+        """A warm box if there is one, else a cold one; one with an order is always cold. Raises `SandboxUnavailable`.
+
+        What of the order this kind of box cannot give is `SandboxUnavailable`, never left out.
+        """
         ...
 
     async def tool_box(self, workspace: Path, order: ToolBoxOrder = USUAL_ORDER) -> ToolBox:

@@ -20,7 +20,15 @@ from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox import toolbox_agent
 from turnkeeper.sandbox.box_process import Launch
-from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, ProbeResult, SandboxUnavailable, ToolBoxOrder
+from turnkeeper.sandbox.boxes import (
+    BoxLimits,
+    DriverSettings,
+    HostPath,
+    LoopBoxOrder,
+    ProbeResult,
+    SandboxUnavailable,
+    ToolBoxOrder,
+)
 from turnkeeper.sandbox.bwrap_args import (
     INNER_UID,
     Bind,
@@ -77,6 +85,7 @@ class BoxRequest:
     binds: tuple[Bind, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     directory: Path = Path("/tmp")  # noqa: S108 - the box's own
+    files: Mapping[Path, bytes] = field(default_factory=dict[Path, bytes])
 
 
 class BwrapDriver(StdioDriver):
@@ -116,23 +125,35 @@ class BwrapLauncher:
         """Where the box sees its socket folder."""
         return str(GATEWAY_DIR)
 
-    def launch_loop(self, socket_dir: Path, release: Callable[[], None]) -> Launch:
-        """A harness beside its model socket, with neither workspace nor network."""
+    def launch_loop(self, socket_dir: Path, release: Callable[[], None], order: LoopBoxOrder | None = None) -> Launch:
+        """A harness beside its model socket, without network; with the workspace only where the order shares it."""
         prepared = self._need()
-        uid = self._uids.take() if prepared.confinement.privileged else INNER_UID
-        request = BoxRequest(
-            prepared.loop,
-            self._settings.loop_command,
-            self._settings.loop_limits,
-            (Bind(socket_dir, GATEWAY_DIR),),
-            LOOP_ENVIRONMENT,
-        )
+        shared = None if order is None else order.workspace
+        uid = self._uid(prepared, None if shared is None else shared.path)
+        if order is None:
+            request = BoxRequest(prepared.loop, self._settings.loop_command, self._settings.loop_limits)
+        else:
+            request = self._ordered(prepared, order)
+        if shared is not None:
+            self._attach(prepared, shared.path, uid)
+        gateway = Bind(socket_dir, GATEWAY_DIR)
+        environment = {**LOOP_ENVIRONMENT, **request.environment}
+        request = replace(request, binds=(gateway, *request.binds), environment=environment)
         return self._launch(prepared, request, uid, release)
+
+    def _ordered(self, prepared: Prepared, order: LoopBoxOrder) -> BoxRequest:
+        limits = self._settings.loop_limits
+        binds = tuple(Bind(path.source, path.target) for path in order.read_only if not _has(prepared.loop, path))
+        if order.workspace is None:
+            return BoxRequest(prepared.loop, order.command, limits, binds, order.environment, files=order.files)
+        limits = order.workspace.order.limits(self._settings.tool_limits)
+        binds = (*binds, Bind(order.workspace.path, WORKSPACE, writable=True))
+        return BoxRequest(prepared.loop, order.command, limits, binds, order.environment, WORKSPACE, order.files)
 
     def launch_tools(self, workspace: Path, order: ToolBoxOrder, release: Callable[[], None]) -> Launch:
         """The tool agent on its workspace, with no model socket."""
         prepared = self._need()
-        uid = self._uids.take(workspace.stat().st_uid) if prepared.confinement.privileged else INNER_UID
+        uid = self._uid(prepared, workspace)
         request = BoxRequest(
             prepared.tools,
             (str(prepared.tools.executable), "-I", "-S", str(AGENT_FILE), str(WORKSPACE)),
@@ -145,17 +166,25 @@ class BwrapLauncher:
             {**TOOL_ENVIRONMENT, **order.environment},
             WORKSPACE,
         )
+        self._attach(prepared, workspace, uid)
+        return self._launch(prepared, request, uid, release)
+
+    def probe(self) -> list[ProbeResult]:
+        """Each thing a box needs, by itself, and at the end a box."""
+        return probe_machine(self._settings)
+
+    def _uid(self, prepared: Prepared, workspace: Path | None) -> int:
+        if not prepared.confinement.privileged:
+            return INNER_UID
+        return self._uids.take() if workspace is None else self._uids.take(workspace.stat().st_uid)
+
+    def _attach(self, prepared: Prepared, workspace: Path, uid: int) -> None:
         try:
             if prepared.confinement.privileged:
                 give_workspace(workspace, uid)
         except OSError as error:
             self._uids.release(uid)
             raise SandboxUnavailable(f"the workspace cannot be attached: {error.strerror}") from error
-        return self._launch(prepared, request, uid, release)
-
-    def probe(self) -> list[ProbeResult]:
-        """Each thing a box needs, by itself, and at the end a box."""
-        return probe_machine(self._settings)
 
     def _launch(self, prepared: Prepared, request: BoxRequest, uid: int, release: Callable[[], None]) -> Launch:
         self._made += 1
@@ -184,7 +213,7 @@ def make_launch(
 ) -> Launch:
     """The command and descriptors of one box, which waits for its group if it gets one."""
     with contextlib.ExitStack() as undo:
-        files = {path: _memory_file(content, undo) for path, content in _user_files(uid).items()}
+        files = {path: _memory_file(content, undo) for path, content in {**request.files, **_user_files(uid)}.items()}
         seccomp_fd = _memory_file(prepared.bpf, undo)
         info_read, info_write = os.pipe()
         info = undo.enter_context(os.fdopen(info_read, "rb", buffering=0))
@@ -351,6 +380,11 @@ def _probe_limits(settings: DriverSettings) -> list[ProbeResult]:
         return limit_probes(find_cgroups(settings.cgroups, settle=False), settings.tool_limits)
     except SandboxUnavailable as error:
         return [ProbeResult("limits", ok=False, detail=str(error))]
+
+
+def _has(runtime: Runtime, path: HostPath) -> bool:
+    """Whether a path is inside already, where it is outside."""
+    return path.source == path.target and any(path.source.is_relative_to(bound) for bound in runtime.binds)
 
 
 def _make_group(cgroups: Cgroups, name: str, limits: BoxLimits) -> Cgroup | None:

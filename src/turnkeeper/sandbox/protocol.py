@@ -104,6 +104,20 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolRuled:
+    """Worker: whether a client may make a call with its own tool.
+
+    `arguments` (JSON text) is what it may be made with, `reason` why it may not.
+    """
+
+    type: ClassVar[str] = "tool_ruled"
+    call_id: str
+    allowed: bool
+    arguments: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SubmissionResult:
     """Worker: what became of a submitted value. `closed` means no further submission is looked at."""
 
@@ -178,6 +192,34 @@ class ToolRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolAsked:
+    """Harness: a client that brings its own tools wants to call one. `tool_ruled` answers."""
+
+    type: ClassVar[str] = "tool_asked"
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRan:
+    """Harness: what a client's own tool gave, before its agent reads it; `tool_result` says what it may read."""
+
+    type: ClassVar[str] = "tool_ran"
+    call_id: str
+    status: Literal["ok", "error"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ungoverned:
+    """Harness: the client's own output shows a call of `name` that none of its hooks had asked about."""
+
+    type: ClassVar[str] = "ungoverned"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """Harness: the agent submits this value (JSON text) for the turn's `output_schema`."""
 
@@ -212,18 +254,21 @@ class Canceled:
     text: str = ""
 
 
-ToHarness: TypeAlias = Start | ToolResult | SubmissionResult | ResponseDenied | Cancel | Done
-FromHarness: TypeAlias = Ready | Started | TextDelta | ToolRequest | Submit | Report | Canceled
+ToHarness: TypeAlias = Start | ToolResult | ToolRuled | SubmissionResult | ResponseDenied | Cancel | Done
+FromHarness: TypeAlias = (
+    Ready | Started | TextDelta | ToolRequest | ToolAsked | ToolRan | Ungoverned | Submit | Report | Canceled
+)
 Frame: TypeAlias = ToHarness | FromHarness
 
 _T = TypeVar("_T")
 _FrameT = TypeVar("_FrameT", ToHarness, FromHarness)
 
 _FROM_HARNESS: Final[dict[str, type[FromHarness]]] = {
-    cls.type: cls for cls in (Ready, Started, TextDelta, ToolRequest, Submit, Report, Canceled)
+    cls.type: cls
+    for cls in (Ready, Started, TextDelta, ToolRequest, ToolAsked, ToolRan, Ungoverned, Submit, Report, Canceled)
 }
 _TO_HARNESS: Final[dict[str, type[ToHarness]]] = {
-    cls.type: cls for cls in (Start, ToolResult, SubmissionResult, ResponseDenied, Cancel, Done)
+    cls.type: cls for cls in (Start, ToolResult, ToolRuled, SubmissionResult, ResponseDenied, Cancel, Done)
 }
 
 

@@ -5,6 +5,7 @@ A driver is this class and a launcher, which knows how one box is started.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,8 +15,10 @@ from turnkeeper.sandbox.box_process import BoxProcess, Launch
 from turnkeeper.sandbox.boxes import (
     GATEWAY_SOCKET_NAME,
     USUAL_ORDER,
+    BoxLimits,
     DriverSettings,
     LoopBox,
+    LoopBoxOrder,
     ProbeResult,
     SandboxUnavailable,
     ToolBox,
@@ -44,8 +47,8 @@ class Launcher(Protocol):
         """Where the box sees its socket folder."""
         ...
 
-    def launch_loop(self, socket_dir: Path, release: Callable[[], None]) -> Launch:
-        """How to start a loop box."""
+    def launch_loop(self, socket_dir: Path, release: Callable[[], None], order: LoopBoxOrder | None = None) -> Launch:
+        """How to start a loop box. Raises `SandboxUnavailable` for an order that it cannot keep."""
         ...
 
     def launch_tools(self, workspace: Path, order: ToolBoxOrder, release: Callable[[], None]) -> Launch:
@@ -97,14 +100,10 @@ class StdioDriver:
         """Returns when so many warm boxes are ready; for measurements and tests."""
         await self._pool.wait_for(boxes)
 
-    async def loop_box(self) -> LoopBox:
-        """A warm box if there is one, else a cold one. Raises `SandboxUnavailable`."""
+    async def loop_box(self, order: LoopBoxOrder | None = None) -> LoopBox:
+        """A warm box if there is one, else a cold one; an ordered one is made now. Raises `SandboxUnavailable`."""
         asked_ms = self._clock.monotonic_ms()
-        box = self._pool.take()
-        if box is not None:
-            box.warm = True
-        else:
-            box = await self._pool.claim() or await self._make_loop_box()
+        box = await self._usual_loop_box() if order is None else await self._ordered_loop_box(order)
         box.start_ms = self._clock.monotonic_ms() - asked_ms
         return box
 
@@ -112,18 +111,13 @@ class StdioDriver:
         """A box on this directory, which no other box may have. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
         self._check_started()
         limits = order.limits(self._settings.tool_limits)
-        state = self._settings.state_dir
-        real = check_workspace(workspace, (state, short_base(state), Path("/usr")))
-        if real in self._workspaces:
-            raise WorkspaceRefused(f"the workspace {workspace} is attached to another box")
-        self._workspaces.add(real)
+        real = self._take_workspace(workspace)
         process = await self._spawn(
             lambda release: self._launcher.launch_tools(real, order, release),
             lambda: self._workspaces.discard(real),
             MAX_ANSWER_BYTES,
         )
-        quota = WorkspaceQuota(real, limits, lambda: process.signal_kill("quota"))
-        process.when_gone(quota.stop)
+        quota = self._quota(process, real, limits)
         box = StdioToolBox(process, self._ids.new("sbx"), self._clock, limits, quota)
         await self._get_ready(box)
         await quota.begin()
@@ -133,18 +127,59 @@ class StdioDriver:
         """What `doctor` prints. Starts a box and waits for it, so not for the event loop."""
         return self._launcher.probe()
 
-    async def _make_loop_box(self) -> StdioLoopBox:
+    async def _usual_loop_box(self) -> StdioLoopBox:
+        box = self._pool.take()
+        if box is None:
+            return await self._pool.claim() or await self._make_loop_box()
+        box.warm = True
+        return box
+
+    async def _ordered_loop_box(self, order: LoopBoxOrder) -> StdioLoopBox:
+        shared = order.workspace
+        if shared is None:
+            return await self._make_loop_box(order)
         self._check_started()
-        socket_dir = self._state.socket_dir()
-        process = await self._spawn(
-            lambda release: self._launcher.launch_loop(socket_dir, release),
-            lambda: remove_tree(socket_dir),
-            MAX_FRAME_BYTES,
-        )
-        socket = f"{self._launcher.gateway_dir(socket_dir)}/{GATEWAY_SOCKET_NAME}"
-        box = StdioLoopBox(process, self._ids.new("sbx"), socket_dir, socket)
+        real = self._take_workspace(shared.path)
+        process, box = await self._spawn_loop(replace(order, workspace=replace(shared, path=real)), real)
+        quota = self._quota(process, real, shared.order.limits(self._settings.tool_limits))
+        await self._get_ready(box)
+        await quota.begin()
+        return box
+
+    async def _make_loop_box(self, order: LoopBoxOrder | None = None) -> StdioLoopBox:
+        self._check_started()
+        _, box = await self._spawn_loop(order)
         await self._get_ready(box)
         return box
+
+    async def _spawn_loop(
+        self, order: LoopBoxOrder | None, workspace: Path | None = None
+    ) -> tuple[BoxProcess, StdioLoopBox]:
+        socket_dir = self._state.socket_dir()
+
+        def release() -> None:
+            if workspace is not None:
+                self._workspaces.discard(workspace)
+            remove_tree(socket_dir)
+
+        process = await self._spawn(
+            lambda release: self._launcher.launch_loop(socket_dir, release, order), release, MAX_FRAME_BYTES
+        )
+        socket = f"{self._launcher.gateway_dir(socket_dir)}/{GATEWAY_SOCKET_NAME}"
+        return process, StdioLoopBox(process, self._ids.new("sbx"), socket_dir, socket)
+
+    def _take_workspace(self, workspace: Path) -> Path:
+        state = self._settings.state_dir
+        real = check_workspace(workspace, (state, short_base(state), Path("/usr")))
+        if real in self._workspaces:
+            raise WorkspaceRefused(f"the workspace {workspace} is attached to another box")
+        self._workspaces.add(real)
+        return real
+
+    def _quota(self, process: BoxProcess, workspace: Path, limits: BoxLimits) -> WorkspaceQuota:
+        quota = WorkspaceQuota(workspace, limits, lambda: process.signal_kill("quota"))
+        process.when_gone(quota.stop)
+        return quota
 
     async def _spawn(
         self, make: Callable[[Callable[[], None]], Launch], release: Callable[[], None], max_line_bytes: int

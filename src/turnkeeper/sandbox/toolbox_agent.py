@@ -33,6 +33,10 @@ CHUNK_BYTES = 64 * 1024
 DRAIN_MS = 200
 PR_SET_DUMPABLE = 4
 OOM_SCORE = "500"
+# There only where the box may reach the network; what is behind it, and who decides, is outside.
+EGRESS_SOCKET = "/run/egress/egress.sock"
+EGRESS_PORT = 3128
+EGRESS_BACKLOG = 64
 
 Answer = dict[str, object]
 Arguments = Mapping[str, object]
@@ -360,10 +364,27 @@ def whole(value: object, default: int) -> int:
     return int(value) if isinstance(value, int | float) else default
 
 
+def hand_out_proxy_port(door: str) -> None:
+    """Listen where the box's programs look for a proxy, and give the socket away: it is answered outside.
+
+    Our own end is closed before any program runs, so that none can get hold of it.
+    """
+    import socket  # noqa: PLC0415  two milliseconds that boxes without a network need not wait for
+
+    with (
+        socket.create_server(("127.0.0.1", EGRESS_PORT), backlog=EGRESS_BACKLOG) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wall,
+    ):
+        wall.connect(door)
+        socket.send_fds(wall, [b"\0"], [listener.fileno()])
+
+
 def main(root: str) -> None:
     """Serve stdin and stdout."""
     # A command of the same uid could otherwise write our memory, or answers of its own to our stdout.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if os.path.exists(EGRESS_SOCKET):
+        hand_out_proxy_port(EGRESS_SOCKET)
     Agent(Path(root), 0, 1).serve()
 
 

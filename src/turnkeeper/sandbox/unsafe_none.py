@@ -19,7 +19,14 @@ from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox import toolbox_agent
 from turnkeeper.sandbox.box_process import Launch
-from turnkeeper.sandbox.boxes import BoxLimits, DriverSettings, ProbeResult, SandboxUnavailable, ToolBoxOrder
+from turnkeeper.sandbox.boxes import (
+    BoxLimits,
+    DriverSettings,
+    LoopBoxOrder,
+    ProbeResult,
+    SandboxUnavailable,
+    ToolBoxOrder,
+)
 from turnkeeper.sandbox.bwrap_args import limit_command
 from turnkeeper.sandbox.runtime_paths import find_program, tool_runtime
 from turnkeeper.sandbox.stdio_driver import StdioDriver
@@ -54,9 +61,15 @@ class UnsafeNoneLauncher:
         """The same folder, for there is no inside."""
         return str(socket_dir)
 
-    def launch_loop(self, socket_dir: Path, release: Callable[[], None]) -> Launch:
-        """The harness as a process."""
-        return _launch(self._settings.loop_command, self._settings.loop_limits, socket_dir, release)
+    def launch_loop(self, socket_dir: Path, release: Callable[[], None], order: LoopBoxOrder | None = None) -> Launch:
+        """The harness as a process. An order's files and its shared workspace need a real box: `SandboxUnavailable`."""
+        limits = self._settings.loop_limits
+        if order is None:
+            return _launch(self._settings.loop_command, limits, socket_dir, release)
+        elsewhere = [path.target for path in order.read_only if path.source != path.target]
+        if order.files or order.workspace is not None or elsewhere:
+            raise SandboxUnavailable("this harness needs a box of its own, and sandbox.kind is none")
+        return _launch(order.command, limits, socket_dir, release, order.environment)
 
     def launch_tools(self, workspace: Path, order: ToolBoxOrder, release: Callable[[], None]) -> Launch:
         """The tool agent as a process in the workspace. Raises `SandboxUnavailable` for a path put elsewhere."""

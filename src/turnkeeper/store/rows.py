@@ -17,8 +17,11 @@ from turnkeeper.turns.model import (
     CanceledBy,
     ClientTool,
     Fence,
+    HarnessChoice,
     KeyLimits,
     ModelChoice,
+    Network,
+    SecretRef,
     Session,
     Step,
     StopReason,
@@ -30,6 +33,7 @@ from turnkeeper.turns.model import (
 )
 from turnkeeper.turns.money import Money, join_amount, parse_money
 from turnkeeper.turns.permissions import Permission
+from turnkeeper.turns.secrets import Secret
 from turnkeeper.turns.turn_files import parse_turn_files
 
 
@@ -50,8 +54,14 @@ def to_agent(row: RowMapping) -> Agent:
         stream_before_decision=row["stream_before_decision"],
         archived_at=row["archived_at"],
         project_id=row["project_id"],
-        sandbox=BoxSize(**orjson.loads(row["sandbox_json"])),
+        sandbox=_box_size(row["sandbox_json"]),
+        network=_network(_object(row["sandbox_json"]).get("network")),
+        harness=_harness(_object(row["harness_json"])),
     )
+
+
+def _harness(members: Mapping[str, Any]) -> HarnessChoice:
+    return HarnessChoice(members.get("kind", "builtin"), tuple(members.get("command", ())))
 
 
 def to_session(row: RowMapping) -> Session:
@@ -79,6 +89,8 @@ def to_session(row: RowMapping) -> Session:
         budget_id=row["budget_id"],
         ephemeral=row["ephemeral"],
         oldest_sequence=row["oldest_sequence"],
+        secrets=tuple(SecretRef(**ref) for ref in orjson.loads(row["secrets_json"])),
+        network=None if row["network_json"] is None else _network(orjson.loads(row["network_json"])),
     )
 
 
@@ -263,3 +275,17 @@ def _texts(text: str) -> tuple[str, ...]:
 
 def _object(text: str) -> Mapping[str, object]:
     return cast("dict[str, object]", orjson.loads(text))
+
+
+def _box_size(text: str) -> BoxSize:
+    return BoxSize(**{name: value for name, value in orjson.loads(text).items() if name != "network"})
+
+
+def _network(value: object) -> Network:
+    return Network(tuple(cast("dict[str, list[str]]", value or {}).get("allow", ())))
+
+
+def to_secret(row: RowMapping) -> Secret:
+    """A row of `secrets`, without the value."""
+    hosts = tuple(cast("list[str]", orjson.loads(row["hosts_json"])))
+    return Secret(row["id"], row["project_id"], row["name"], hosts, row["created_at"])

@@ -1,5 +1,6 @@
 """Sessions: opened, closing, closed, and what the Guardian knows of them."""
 
+from dataclasses import asdict
 from typing import Literal
 
 from sqlalchemy import ColumnElement, Connection, insert, select, update
@@ -12,6 +13,7 @@ from turnkeeper.store.endings import cancel_waiting
 from turnkeeper.store.loading import load_session, load_turns, waiting_turns
 from turnkeeper.store.metadata_terms import keep_terms
 from turnkeeper.store.price_checks import require_price_of
+from turnkeeper.store.rows import to_json
 from turnkeeper.store.steps import insert_step
 from turnkeeper.store.tables import IS_CLOSING, IS_PENDING, IS_QUEUED, sessions, steps, turns
 from turnkeeper.store.turns import ask_to_stop
@@ -48,6 +50,8 @@ def create_session(tx: Tx, new: NewSession) -> Session:
         "budget_id": None if account is None else account.id,
         "acs_state": "new",
         "ephemeral": new.ephemeral,
+        "network_json": None if new.network is None else to_json(asdict(new.network)),
+        "secrets_json": to_json([asdict(ref) for ref in new.secrets]),
         "retention_days": new.retention_days or tx.limits.retention_days or None,
         "created_at": tx.now,
         "last_active_at": tx.now,

@@ -99,6 +99,7 @@ def _agent_version() -> tuple[Column[Any], ...]:
         Column("pause_expiry_ms", BigInteger),
         Column("stream_before_decision", Boolean, nullable=False, server_default=false()),
         Column("sandbox_json", Text, nullable=False, server_default="{}"),
+        Column("harness_json", Text, nullable=False, server_default="{}"),
     )
 
 
@@ -148,6 +149,10 @@ sessions: Final = Table(
     Column("erased_at", Instant),
     # Opened for one turn, and closed with it.
     Column("ephemeral", Boolean, nullable=False, server_default=false()),
+    # What its tool boxes may reach of what the agent's may; null is all of that.
+    Column("network_json", Text),
+    # The variables in its tool boxes, and the secrets that they stand for.
+    Column("secrets_json", Text, nullable=False, server_default="[]"),
     CheckConstraint("status IN ('open', 'closing', 'closed')", name="status_known"),
     CheckConstraint("acs_state IN ('new', 'started', 'refused', 'ended')", name="acs_state_known"),
     CheckConstraint("(status = 'closed') = (closed_at IS NOT NULL)", name="closed_has_a_time"),

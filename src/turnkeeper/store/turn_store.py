@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from turnkeeper.clock import Clock, epoch_ms, from_epoch_ms
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import IdSource, Prefix
+from turnkeeper.sealing import Sealer
 from turnkeeper.store import (
     access,
     agents,
@@ -44,6 +45,7 @@ from turnkeeper.store.pause_store import SqlPauses
 from turnkeeper.store.post_store import SqlPosts
 from turnkeeper.store.retention_store import SqlRetentionStore
 from turnkeeper.store.rows import to_submission
+from turnkeeper.store.secrets import SqlSecretStore
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
 from turnkeeper.turns.access import NewKey
@@ -161,6 +163,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     def creations(self) -> SqlCreations:
         """Things made at most once, in the same database, for as long as this store is open."""
         return SqlCreations(self._write)
+
+    def secrets(self, sealer: Sealer) -> SqlSecretStore:
+        """Secrets in the same database, for as long as this store is open."""
+        return SqlSecretStore(self._read, self._write, sealer)
 
     def files(self) -> SqlFileStore:
         """Files and artifacts in the same database, for as long as this store is open."""

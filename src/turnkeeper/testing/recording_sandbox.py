@@ -13,7 +13,7 @@ from typing import TypeAlias
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.protocol import FromHarness, Report, Start, Started, ToHarness
-from turnkeeper.turns.box_ports import BoxEndReason, ModelFailure, ToolRunStatus, TurnMeter
+from turnkeeper.turns.box_ports import BoxEndReason, LoopOrder, ModelFailure, NetworkOrder, ToolRunStatus, TurnMeter
 from turnkeeper.turns.model import BoxSize, CallRecord, ModelChoice
 from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.timing import stop_task
@@ -172,10 +172,13 @@ class RecordingSandbox:
         self.tool_boxes: list[ScriptedToolBox] = []
         self.calls: list[tuple[str, Mapping[str, object]]] = []
         self.sizes: list[BoxSize] = []
+        self.orders: list[LoopOrder] = []
+        self.networks: list[NetworkOrder | None] = []
         self.tool: ToolFunction = _echo
 
-    async def loop_box(self) -> ScriptedLoopBox:
+    async def loop_box(self, order: LoopOrder) -> ScriptedLoopBox:
         """A new box. Raises `ScriptedUnavailable` as often as `failing_starts` says."""
+        self.orders.append(order)
         if self.failing_starts > 0:
             self.failing_starts -= 1
             raise ScriptedUnavailable("no box to be had")
@@ -184,9 +187,10 @@ class RecordingSandbox:
         self.loop_boxes.append(box)
         return box
 
-    async def tool_box(self, workspace: Path, size: BoxSize) -> ScriptedToolBox:
+    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ScriptedToolBox:
         """A new box on that workspace."""
         self.sizes.append(size)
+        self.networks.append(network)
 
         async def run(tool: str, arguments: Mapping[str, object]) -> ScriptedOutcome:
             self.calls.append((tool, arguments))

@@ -28,6 +28,7 @@ SCOPES: Final = (
     "budgets:read",
     "budgets:write",
     "usage:read",
+    "secrets:write",
     "webhooks:read",
     "webhooks:write",
     "keys:write",

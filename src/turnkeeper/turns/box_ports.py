@@ -5,15 +5,26 @@ The drivers and the gateway live in `sandbox`, which knows nothing of turns; wir
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from turnkeeper.sandbox.protocol import FromHarness, ToHarness
-from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, ModelChoice
+from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, HarnessChoice, ModelChoice
 
 ToolRunStatus: TypeAlias = Literal["ok", "error", "timeout"]
 BoxEndReason: TypeAlias = Literal["oom", "quota"]
 """Its memory was used up, or its workspace was over its quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOrder:
+    """Whose loop a box is for. `workspace` and `size` count where the harness brings its tools along."""
+
+    harness: HarnessChoice
+    workspace: Path
+    size: BoxSize
+    model: ModelChoice
 
 
 class LoopBox(Protocol):
@@ -92,6 +103,37 @@ class ToolBox(Protocol):
         ...
 
 
+class EgressGate(Protocol):
+    """Who decides about a destination that the lists allow, and hears of those that were refused."""
+
+    async def ask(self, host: str, port: int, via: str) -> str | None:
+        """Why not; `None` where the box may. `via` is `connect` or `http`."""
+        ...
+
+    async def refused(self, host: str, port: int) -> None:
+        """The box wanted to reach a host that it may not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSecret:
+    """A `variable` in the box that holds a placeholder; outside, it becomes the value on the way to the hosts."""
+
+    variable: str
+    placeholder: str
+    hosts: tuple[str, ...]
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOrder:
+    """What a tool box may reach: what each of the lists allows, once the gate has said so too."""
+
+    lists: tuple[tuple[str, ...], ...]
+    gate: EgressGate
+    secrets: tuple[NetworkSecret, ...] = ()
+
+
 class Boxes(Protocol):
     """Where boxes come from."""
 
@@ -100,8 +142,8 @@ class Boxes(Protocol):
         """`bwrap` or `none`."""
         ...
 
-    async def loop_box(self) -> LoopBox: ...
-    async def tool_box(self, workspace: Path, size: BoxSize) -> ToolBox: ...
+    async def loop_box(self, order: LoopOrder) -> LoopBox: ...
+    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox: ...
 
 
 class TurnMeter(Protocol):

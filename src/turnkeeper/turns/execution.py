@@ -63,7 +63,8 @@ class Execution:
         if self._running is None:
             return []
         happening = "" if ending is None else ending.happening
-        return self._running.tools.closing_events(_OPEN_TOOL_ENDS.get(happening, "unknown"))
+        status = _OPEN_TOOL_ENDS.get(happening, "unknown")
+        return [*self._running.client_steps.closing_events(status), *self._running.tools.closing_events(status)]
 
     async def _life(self) -> End:
         self._interrupts.when(self._lease.canceled, Interrupt.CANCEL)

@@ -123,6 +123,46 @@ class BoxSize:
 
 USUAL_BOX_SIZE: Final = BoxSize()
 
+HarnessKind: TypeAlias = Literal["builtin", "command", "claude-code", "codex", "opencode"]
+HARNESS_KINDS: Final = ("builtin", "command", "claude-code", "codex", "opencode")
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessChoice:
+    """What runs an agent's loop: our own, a `command` that speaks the runner protocol, or a client as it is.
+
+    A client brings its loop and its tools in one program, so that both share a box.
+    """
+
+    kind: HarnessKind = "builtin"
+    command: tuple[str, ...] = ()
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it brings its own tools."""
+        return self.kind not in {"builtin", "command"}
+
+
+BUILTIN: Final = HarnessChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a tool box may reach: the rules of an allow list (`destinations`). Without any it is nothing."""
+
+    allow: tuple[str, ...] = ()
+
+
+NO_NETWORK: Final = Network()
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """A variable `name` in a session's tool boxes, and the secret of the project (`ref`) that it stands for."""
+
+    name: str
+    ref: str
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:
@@ -146,6 +186,8 @@ class Agent:
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
+    harness: HarnessChoice = BUILTIN
+    network: Network = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +216,8 @@ class Session:
     budget_id: str | None = None
     ephemeral: bool = False
     oldest_sequence: int = 0
+    network: Network | None = None
+    secrets: tuple[SecretRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

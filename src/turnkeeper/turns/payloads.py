@@ -52,6 +52,9 @@ PROFILES: Final = ("acs-core", "acs-provenance")
 
 TOOL_PROVIDER: Final = "turnkeeper"
 INPUT_SOURCE: Final = "turn_api"
+EGRESS_TOOL: Final = "egress"
+EGRESS_CAPABILITY: Final = "network.egress"
+EGRESS_SOURCE: Final = "tool_box"
 TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
     "shell": "process.execute",
     "read_file": "filesystem.read",
@@ -103,6 +106,16 @@ def tool_call_request(marks: Marks, name: str, arguments: Mapping[str, JsonValue
     """An action the agent asks for: every argument is the model's, and derives from all that it was told."""
     labeled = {argument: {"value": signable(value)} | marks.generated() for argument, value in arguments.items()}
     return _text(_tool(name) | {"arguments": labeled})
+
+
+def egress_request(marks: Marks, host: str, port: int, via: str) -> str:
+    """A program in the tool box wants to reach a host. What it says comes from there, and not from the model."""
+    arguments = {
+        name: {"value": value} | marks.received("tool_output", EGRESS_SOURCE)
+        for name, value in {"host": host, "port": port}.items()
+    }
+    tool = {"name": EGRESS_TOOL, "provider": TOOL_PROVIDER}
+    return _text({"tool": tool, "operation": via, "capability": EGRESS_CAPABILITY, "arguments": arguments})
 
 
 def referring_to(payload_json: str, request_id: str) -> str:

@@ -15,6 +15,8 @@ from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus, AskedStep
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
+    BUILTIN,
+    NO_NETWORK,
     PROJECT_ID,
     USUAL_BOX_SIZE,
     Agent,
@@ -31,11 +33,14 @@ from turnkeeper.turns.model import (
     ClientTool,
     Ending,
     Fence,
+    HarnessChoice,
     Hold,
     ModelChoice,
+    Network,
     NewStep,
     OnBusy,
     Reach,
+    SecretRef,
     Session,
     SessionReason,
     Step,
@@ -164,6 +169,8 @@ class NewAgent:
     stream_before_decision: bool = False
     project_id: str = PROJECT_ID
     sandbox: BoxSize = USUAL_BOX_SIZE
+    harness: HarnessChoice = BUILTIN
+    network: Network = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +185,8 @@ class NewSession:
     project_id: str = PROJECT_ID
     retention_days: int | None = None
     agent_version: int | None = None
+    network: Network | None = None
+    secrets: tuple[SecretRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

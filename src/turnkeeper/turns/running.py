@@ -28,11 +28,15 @@ from turnkeeper.sandbox.protocol import (
     Submit,
     TextDelta,
     ToHarness,
+    ToolAsked,
+    ToolRan,
     ToolRequest,
     ToolResult,
+    Ungoverned,
 )
 from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox
+from turnkeeper.turns.client_step import ClientSteps
 from turnkeeper.turns.endings import Ran
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Held, NotContinued, Parked, Pauses, Stopwatch
@@ -118,6 +122,7 @@ class Running:
             on_spent=meter.close,
             resumed=None if resumed is None else resumed.pause,
         )
+        self.client_steps = ClientSteps(self.tools, bench.clock, output_bytes=bench.settings.tool_output_bytes)
         self._submissions = Submissions(
             turn,
             bench.store,
@@ -210,6 +215,12 @@ class Running:
                 await self._send(await self._submissions.take(frame.value))
             case Report():
                 return await self._reported(frame)
+            case ToolAsked() if self._agent.harness.is_client:
+                await self._send(await self.client_steps.rule(frame))
+            case ToolRan() if self._agent.harness.is_client:
+                await self._send(self._with_notice(await self.client_steps.ran(frame)))
+            case Ungoverned() if self._agent.harness.is_client:
+                return End(self._ungoverned(frame))
             case _:
                 _log.warning("harness_out_of_turn", turn_id=self._turn.id, frame=frame.type)
                 raise BoxFailed("harness_protocol_error")
@@ -342,6 +353,13 @@ class Running:
             )
         return endings.agent_failed(
             self._turn, self.ran, StopReason.MODEL_ERROR, failure.code, failure.message, retryable=failure.retryable
+        )
+
+    def _ungoverned(self, frame: Ungoverned) -> Ending:
+        _log.warning("client_ungoverned", turn_id=self._turn.id, tool=frame.name[:200])
+        message = "the client called a tool that its hooks had not asked about"
+        return endings.agent_failed(
+            self._turn, self.ran, StopReason.AGENT_ERROR, "ungoverned_tool_call", message, retryable=False
         )
 
     def _lost(self, code: str) -> End:

@@ -13,9 +13,9 @@ from turnkeeper.errors import LocalProtocolError, TurnkeeperError
 from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started, ToolSpec
-from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, TurnMeter
+from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, LoopOrder, TurnMeter
 from turnkeeper.turns.history import rebuild_history
-from turnkeeper.turns.inputs import received_text
+from turnkeeper.turns.inputs import received_files, received_text
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES
 from turnkeeper.turns.model import Agent, Claim, Turn
@@ -23,6 +23,7 @@ from turnkeeper.turns.ports import StaleFence
 from turnkeeper.turns.resuming import Resumed, resumed_frame
 from turnkeeper.turns.timing import within
 from turnkeeper.turns.workbench import Workbench
+from turnkeeper.turns.workspace_files import deliver
 
 _log = structlog.get_logger(__name__)
 
@@ -104,7 +105,7 @@ class Starter:
 
     async def _try(self, turn: Turn) -> Turn:
         bench, timeout_ms = self._bench, self._bench.settings.start_timeout_ms
-        box = await within(bench.waiter, bench.boxes.loop_box(), timeout_ms=timeout_ms)
+        box = await within(bench.waiter, self._loop_box(turn), timeout_ms=timeout_ms)
         self._box, self._since_ms = box, bench.clock.monotonic_ms()
         opening = bench.gateway.open(box.socket_dir, self._claim.agent.model, self._meter)
         self._handle = await within(bench.waiter, opening, timeout_ms=timeout_ms)
@@ -113,6 +114,15 @@ class Starter:
         if not isinstance(frame, Started) or frame.turn_id != turn.id:
             raise HarnessProtocolError("the harness did not begin with `started` for its turn")
         return await bench.store.started(self._lease.fence, self._news(turn, box), resumed=self._from_pause)
+
+    async def _loop_box(self, turn: Turn) -> LoopBox:
+        bench, agent = self._bench, self._claim.agent
+        workspace = bench.workspaces / turn.session_id
+        if agent.harness.is_client:
+            # Its loop has the workspace from the start, so what the turn came with has to be there by then.
+            workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await deliver(workspace, await received_files(bench.store, turn), bench.contents)
+        return await bench.boxes.loop_box(LoopOrder(agent.harness, workspace, agent.sandbox, agent.model))
 
     async def _frame(self, turn: Turn, gateway_socket: str) -> Start:
         bench, agent = self._bench, self._claim.agent

@@ -16,6 +16,7 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.catalogue import LossReason, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns.box_ports import BoxEndReason, ToolBox
+from turnkeeper.turns.egress import Egress
 from turnkeeper.turns.inputs import received_files
 from turnkeeper.turns.model import BoxSize, Fence, Turn
 from turnkeeper.turns.workbench import Workbench
@@ -52,9 +53,10 @@ class ToolOutput:
 class ToolRuns:
     """The tool box of one turn. `released` are the events of boxes that are gone; `used`: there was one."""
 
-    def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence], size: BoxSize) -> None:
+    def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence], size: BoxSize, egress: Egress) -> None:
         self._bench = bench
         self._size = size
+        self._egress = egress
         self._turn = turn
         self._fence = fence
         self._box: ToolBox | None = None
@@ -82,6 +84,8 @@ class ToolRuns:
         except TurnkeeperError as error:
             _log.error("tool_box_not_gone", turn_id=self._turn.id, sandbox_id=box.sandbox_id, error=str(error))
             return
+        finally:
+            self.released += self._egress.untold()
         lifetime_ms = self._bench.clock.monotonic_ms() - self._box_since_ms
         self.released.append(
             catalogue.sandbox_released(turn_id=self._turn.id, sandbox_id=box.sandbox_id, lifetime_ms=lifetime_ms)
@@ -106,14 +110,15 @@ class ToolRuns:
             if reason is not None:
                 return ToolOutput("error", _END_TEXTS[reason], False, duration_ms, by_platform=True)
             return ToolOutput("unknown", "the tool's sandbox went away", False, duration_ms)
-        text, cut = cut_text(outcome.text, settings.tool_output_bytes)
+        text, cut = cut_text(self._egress.masked(outcome.text), settings.tool_output_bytes)
         return ToolOutput(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)
 
     async def _open_box(self) -> ToolBox:
         workspace = self._bench.workspaces / self._turn.session_id
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         await deliver(workspace, await received_files(self._bench.store, self._turn), self._bench.contents)
-        self._box = await self._bench.boxes.tool_box(workspace, self._size)
+        self._box = await self._bench.boxes.tool_box(workspace, self._size, await self._egress.order())
+        self._egress.sandbox_id = self._box.sandbox_id
         self.used = True
         self._box_since_ms = self._bench.clock.monotonic_ms()
         return self._box

@@ -25,6 +25,7 @@ from turnkeeper.turns import payloads
 from turnkeeper.turns.applied import arguments_of, input_of, output_of
 from turnkeeper.turns.approvals import Approval, PendingCall
 from turnkeeper.turns.artifacts import Artifacts
+from turnkeeper.turns.egress import Egress
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, Turn
@@ -56,6 +57,15 @@ class OpenCall:
     since_ms: int
 
 
+class RunsInside(Exception):
+    """A call was allowed, with these arguments, and it is the client in the box that carries it out."""
+
+    def __init__(self, call: PendingCall, arguments: Mapping[str, JsonValue]) -> None:
+        super().__init__(call.name)
+        self.call = call
+        self.arguments = arguments
+
+
 class ToolSteps:
     """The tool calls of one turn. `resumed` is the pause that the turn comes back from.
 
@@ -76,13 +86,15 @@ class ToolSteps:
         self._bench = bench
         self._turn = turn
         self._permissions = claim.agent.permissions
+        self._inside = claim.agent.harness.is_client
         self._client_tools = frozenset(tool.name for tool in claim.agent.client_tools)
         self._tools = frozenset(claim.agent.tools) & frozenset(bench.tools) | self._client_tools
         self._party = Party(turn.session_id, turn.agent_id)
         self._fence = fence
         self._limits = JsonLimits(max_bytes=bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
-        self._runs = ToolRuns(bench, turn, fence, claim.agent.sandbox)
+        egress = Egress(bench, claim, turn, fence, is_waiting=lambda: pauses.waiting)
+        self._runs = ToolRuns(bench, turn, fence, claim.agent.sandbox, egress)
         self._artifacts = Artifacts(bench, turn, claim.session.project_id)
         self._pauses = pauses
         self._on_spent = on_spent
@@ -94,17 +106,37 @@ class ToolSteps:
         """What the agent gets for a call. Raises `StaleFence`, `Parked`, `NotContinued`."""
         if request.name not in self._tools:
             return ToolResult(request.call_id, "error", f"unknown tool: {request.name[:100]}")
-        try:
-            arguments = parse_object(request.arguments.encode(), self._limits)
-        except JsonRejected as error:
-            return ToolResult(request.call_id, "error", f"the arguments are not a usable JSON object: {error.message}")
-        if len(arguments) > MAX_ARGUMENTS:
-            return ToolResult(request.call_id, "error", f"a call has at most {MAX_ARGUMENTS} arguments")
-        input_json = minify(request.arguments)
-        pause = await self._represented(request.name, input_json)
-        output = await (self._governed(request.name, input_json, arguments) if pause is None else self._go_on(pause))
+        output = await self.asked(request.name, request.arguments)
         self._open = None
         return ToolResult(request.call_id, output.status, output.text)
+
+    async def asked(self, name: str, written: str) -> ToolOutput:
+        """What becomes of a call, whoever has the tool. Raises `RunsInside` and what `handle` raises."""
+        try:
+            arguments = parse_object(written.encode(), self._limits)
+        except JsonRejected as error:
+            return _refused(f"the arguments are not a usable JSON object: {error.message}")
+        if len(arguments) > MAX_ARGUMENTS:
+            return _refused(f"a call has at most {MAX_ARGUMENTS} arguments")
+        input_json = minify(written)
+        pause = await self._represented(name, input_json)
+        return await (self._governed(name, input_json, arguments) if pause is None else self._go_on(pause))
+
+    def take_open(self) -> OpenCall | None:
+        """The call that is open now, which somebody else closes from here on."""
+        taken, self._open = self._open, None
+        return taken
+
+    async def returned(self, opened: OpenCall, output: ToolOutput) -> ToolOutput:
+        """What the agent may read of a call that the client carried out. Raises `StaleFence`."""
+        self._open = opened
+        told = await self._returned(opened.call, output)
+        self._open = None
+        return told
+
+    def closed(self, opened: OpenCall, status: ToolEnd) -> NewEvent:
+        """The end of a call that nobody told the result of."""
+        return self._news.closed(opened.call, status, opened.since_ms)
 
     def closing_events(self, status: ToolEnd) -> list[NewEvent]:
         """Closes what is still open, and says which tool boxes are gone. For the terminal transaction."""
@@ -114,8 +146,8 @@ class ToolSteps:
 
     @property
     def used(self) -> bool:
-        """Whether a tool box worked on the workspace in this turn, as far as this process knows."""
-        return self._runs.used
+        """Whether a box worked on the workspace in this turn, as far as this process knows."""
+        return self._runs.used or self._inside
 
     async def close(self) -> None:
         """Ends the tool box; returns when its processes are gone."""
@@ -179,6 +211,9 @@ class ToolSteps:
         try:
             if call.kind == "client":
                 await self._bench.store.tool_allowed(self._fence())
+            elif self._inside:
+                await self._bench.store.tool_ran(self._fence())
+                raise RunsInside(call, arguments_after(ruling, arguments))
             else:
                 return await self._returned(call, await self._runs.run(call.name, arguments_after(ruling, arguments)))
         except BudgetSpent as spent:
@@ -308,6 +343,10 @@ class ToolSteps:
 def arguments_after(ruling: Ruling, arguments: JsonObject) -> Mapping[str, JsonValue]:
     """The arguments to act with."""
     return arguments if ruling.changed is None else arguments_of(ruling.changed, arguments)
+
+
+def _refused(why: str) -> ToolOutput:
+    return ToolOutput("error", why, False, 0)
 
 
 def _call_after(ruling: Ruling, call: PendingCall, arguments: JsonObject) -> PendingCall:

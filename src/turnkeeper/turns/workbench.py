@@ -18,6 +18,7 @@ from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.pausing import DEFAULT_PAUSE_EXPIRY_MS
 from turnkeeper.turns.ports import TurnStore, Wakeups
 from turnkeeper.turns.schema_check import SchemaChecker
+from turnkeeper.turns.secrets import Vault
 from turnkeeper.turns.takeover import Liveness, NoLiveness
 from turnkeeper.turns.timing import Waiter
 
@@ -47,6 +48,7 @@ class WorkerSettings:
     tool_timeout_ms: int = 120_000
     max_model_calls: int = 50
     max_frames: int = 10_000
+    max_destinations: int = 64
     argument_bytes: int = 262_144
     inline_bytes: int = 16_384
     text_bytes: int = 262_144
@@ -76,8 +78,8 @@ class Workbench:
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
     a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
-    answers turns wait for. `texts` is where what agents write is shown while they write it. `measures` hears how long
-    things took.
+    answers turns wait for. `vault` has the secrets that sessions name. `texts` is where what agents write is shown
+    while they write it. `measures` hears how long things took.
     """
 
     owner: str
@@ -99,5 +101,6 @@ class Workbench:
     liveness: Liveness = field(default_factory=NoLiveness)
     questions: GuardianQuestions | None = None
     texts: OpenTexts | None = None
+    vault: Vault | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions

@@ -22,7 +22,10 @@ from turnkeeper.sandbox.boxes import (
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
+from turnkeeper.turns.box_ports import LoopOrder, NetworkOrder
 from turnkeeper.turns.model import BoxSize
+from turnkeeper.wiring.egress import EgressDoor, EgressDoors
+from turnkeeper.wiring.harnesses import BoxOrders
 
 WORKSPACE_MODE: Final = 0o755
 
@@ -43,29 +46,46 @@ def make_driver(settings: SandboxSettings, data_dir: DataDir, *, ids: IdSource, 
 class WorkerBoxes:
     """`turns.box_ports.Boxes` over a driver."""
 
-    def __init__(self, driver: SandboxDriver) -> None:
+    def __init__(self, driver: SandboxDriver, orders: BoxOrders, egress: EgressDoors | None = None) -> None:
         self._driver = driver
+        self._orders = orders
+        self._egress = egress
 
     @property
     def kind(self) -> str:
         """`bwrap` or `none`."""
         return self._driver.kind
 
-    async def loop_box(self) -> LoopBox:
-        """A box for one turn's loop. Raises `SandboxUnavailable`."""
-        return await self._driver.loop_box()
+    async def loop_box(self, order: LoopOrder) -> LoopBox:
+        """A box for one turn's loop. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+        asked = self._orders.order_for(order)
+        if asked is not None and asked.workspace is not None:
+            _let_in(asked.workspace.path)
+        return await self._driver.loop_box(asked)
 
-    async def tool_box(self, workspace: Path, size: BoxSize) -> "WorkerToolBox":
-        """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> "WorkerToolBox":
+        """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`.
+
+        Where the operator lends no egress any more, the box has none, whatever its agent was made with.
+        """
         _let_in(workspace)
-        return WorkerToolBox(await self._driver.tool_box(workspace, _order(size)))
+        if network is None or self._egress is None:
+            return WorkerToolBox(await self._driver.tool_box(workspace, order_of(size)))
+        door = await self._egress.door(network)
+        try:
+            box = await self._driver.tool_box(workspace, door.added_to(order_of(size)))
+            return WorkerToolBox(await door.attach(box), door)
+        except BaseException:
+            await door.close()
+            raise
 
 
 class WorkerToolBox:
     """`turns.box_ports.ToolBox` over a driver's."""
 
-    def __init__(self, box: ToolBox) -> None:
+    def __init__(self, box: ToolBox, door: EgressDoor | None = None) -> None:
         self._box = box
+        self._door = door
 
     @property
     def sandbox_id(self) -> str:
@@ -84,7 +104,9 @@ class WorkerToolBox:
         return await self._box.call(ToolCall(tool, arguments, timeout_ms, max_output_bytes))
 
     async def kill(self) -> None:
-        """Returns when every process of the box is gone."""
+        """Returns when every process of the box is gone, and its connections are."""
+        if self._door is not None:
+            await self._door.close()
         await self._box.kill()
 
 
@@ -95,7 +117,8 @@ def _let_in(workspace: Path) -> None:
         workspace.chmod(WORKSPACE_MODE)
 
 
-def _order(size: BoxSize) -> ToolBoxOrder:
+def order_of(size: BoxSize) -> ToolBoxOrder:
+    """What an agent's box may use, in the driver's terms."""
     memory, disk = size.memory_mib, size.disk_mib
     return ToolBoxOrder(
         cpu_millis=size.cpu_millis,

@@ -13,11 +13,13 @@ from turnkeeper.api.deps import ApiDeps, ApiSettings
 from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, load_or_make_key
+from turnkeeper.destinations import parse_rules
 from turnkeeper.events.webhooks.addresses import parse_networks
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.ids import RandomIds
 from turnkeeper.sandbox.providers import TUNABLE_PARAMETERS
 from turnkeeper.sandbox.tools import TOOLS
+from turnkeeper.sealing import Sealer
 from turnkeeper.settings import LargestBoxSettings, Settings
 from turnkeeper.store.turn_store import Observe, SqlTurnStore, unobserved
 from turnkeeper.store.tx import StoreLimits
@@ -28,6 +30,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.contents import open_contents
 from turnkeeper.wiring.doors import dispatch
 from turnkeeper.wiring.guardian import open_guardian_side
+from turnkeeper.wiring.harnesses import harness_offer
 from turnkeeper.wiring.metrics import Metrics, measured
 from turnkeeper.wiring.readiness import readiness
 from turnkeeper.wiring.session_retention import retaining
@@ -130,6 +133,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         operations=store.operations(),
         files=store.files(),
         contents=open_contents(base, store),
+        secrets=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),
         model_params=TUNABLE_PARAMETERS,
@@ -146,6 +150,8 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             webhooks_allow_http=base.settings.webhooks.allow_http,
             webhook_networks=parse_networks(base.settings.webhooks.networks),
             largest_box=_largest_box(base.settings.sandbox.largest),
+            harnesses=harness_offer(base.settings.harness),
+            egress=parse_rules(base.settings.sandbox.egress.allow),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
         texts=base.texts,

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import URL, make_url
 
+from turnkeeper.datadir import load_or_make_key
 from turnkeeper.sandbox.gateway import ModelGateway
 from turnkeeper.sandbox.stranded import count_stranded
 from turnkeeper.sandbox.tools import TOOLS
+from turnkeeper.sealing import Sealer
 from turnkeeper.settings import Settings
 from turnkeeper.store.dialects.postgres_texts import PostgresTexts
 from turnkeeper.store.dialects.sqlite_workers import WorkerFiles
@@ -24,9 +26,11 @@ from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.turns.workbench import Workbench, WorkerSettings
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.base import Base
-from turnkeeper.wiring.boxes import WorkerBoxes, make_driver
+from turnkeeper.wiring.boxes import WorkerBoxes, make_driver, order_of
 from turnkeeper.wiring.contents import open_contents
+from turnkeeper.wiring.egress import open_egress
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
+from turnkeeper.wiring.harnesses import BoxOrders
 from turnkeeper.wiring.metrics import Metrics
 from turnkeeper.wiring.models import ModelWires, OutputModes, WorkerGateway, gateway_limits, provider_sources
 
@@ -63,7 +67,11 @@ async def open_worker(
         liveness=await stack.enter_async_context(working_as(owner, url, base, shows=shows)),
         store=store,
         governor=make_governor(base, store, side, metrics),
-        boxes=WorkerBoxes(driver),
+        boxes=WorkerBoxes(
+            driver,
+            BoxOrders(settings.harness, settings.providers, order_of),
+            open_egress(stack, settings.sandbox, base.folder, base.clock),
+        ),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
         files=store.files(),
@@ -79,6 +87,7 @@ async def open_worker(
         settings=_worker_settings(settings),
         questions=side.questions,
         texts=base.texts,
+        vault=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         measures=metrics,
     )
     worker = Worker(bench)
@@ -151,4 +160,5 @@ def _worker_settings(settings: Settings) -> WorkerSettings:
         output_files=settings.files.max_outputs,
         output_file_bytes=settings.files.max_bytes,
         output_total_bytes=settings.files.max_outputs_bytes,
+        max_destinations=settings.sandbox.egress.destinations,
     )

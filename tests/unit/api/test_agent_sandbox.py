@@ -6,7 +6,7 @@ from turnkeeper.acs.strictjson import JsonObject
 from turnkeeper.api.agent_sandbox import parse_sandbox, sandbox_document
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.problems import RequestRefused
-from turnkeeper.turns.model import BoxSize
+from turnkeeper.turns.model import NO_NETWORK, BoxSize
 
 LARGEST = BoxSize(cpu_millis=2000, memory_mib=1024, disk_mib=512)
 
@@ -30,7 +30,7 @@ def test_processors_are_counted_in_thousandths() -> None:
 
 def test_what_is_shown_may_be_sent_back() -> None:
     for size in (BoxSize(), BoxSize(250, 128, None), LARGEST):
-        assert parsed(sandbox_document(size)) == size
+        assert parsed(sandbox_document(size, NO_NETWORK)) == size
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_more_than_the_operator_lends_is_refused_with_its_place(asked: JsonObjec
     assert [issue.pointer for issue in refused.value.issues] == [pointer]
 
 
-@pytest.mark.parametrize("name", ["kind", "image", "network"])
+@pytest.mark.parametrize("name", ["kind", "image"])
 def test_what_no_driver_does_yet_is_refused(name: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         parsed({name: "x"})

@@ -22,7 +22,17 @@ from turnkeeper.testing.recording_sandbox import HarnessScript, RecordingGateway
 from turnkeeper.testing.scripted_guardian import ScriptedGuardian
 from turnkeeper.turns.exchange import Exchange
 from turnkeeper.turns.governor import Governor, GovernorSettings
-from turnkeeper.turns.model import AgentLimits, Budget, CanceledBy, ClientTool, ModelChoice, Session, Turn
+from turnkeeper.turns.model import (
+    BUILTIN,
+    AgentLimits,
+    Budget,
+    CanceledBy,
+    ClientTool,
+    HarnessChoice,
+    ModelChoice,
+    Session,
+    Turn,
+)
 from turnkeeper.turns.open_texts import OpenTexts
 from turnkeeper.turns.permissions import Permission
 from turnkeeper.turns.ports import GuardianLink, NewAgent, NewSession, NewTurn
@@ -73,6 +83,7 @@ class Rig:
     limits: AgentLimits = field(default_factory=AgentLimits)
     permissions: dict[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
+    harness: HarnessChoice = BUILTIN
     streamed: bool = False
 
     def work(self) -> None:
@@ -103,6 +114,7 @@ class Rig:
                 "{}",
                 permissions=self.permissions,
                 client_tools=self.client_tools,
+                harness=self.harness,
                 stream_before_decision=self.streamed,
             )
         )

@@ -15,9 +15,11 @@ from turnkeeper.api.intake import parse_close, parse_session, parse_session_chan
 from turnkeeper.api.keyed import created, created_response
 from turnkeeper.api.openapi import LIST_QUERY, answers, body, making, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
+from turnkeeper.api.problems import Issue, refused_for
 from turnkeeper.api.reads import render_session
 from turnkeeper.turns.access import check_agent
 from turnkeeper.turns.model import Session
+from turnkeeper.turns.ports import NewSession
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
@@ -37,6 +39,7 @@ async def create_session(request: Request, deps: Deps, caller: Caller) -> Respon
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     new = replace(parse_session(received, deps.settings), project_id=caller.project_id)
     check_agent(caller, new.agent_id)
+    await _check_secrets(deps, new)
     made = await created(deps, request, received, caller, lambda keyed: deps.creations.session(new, keyed))
     return created_response(made, await _rendered(deps, made.thing), f"/v1/sessions/{made.thing.id}")
 
@@ -104,6 +107,19 @@ async def delete_session(session_id: str, request: Request, deps: Deps, caller: 
     require_id(session_id, "ses", "session")
     session = await deps.retention.delete_session(session_id, by=canceled_by(caller, "the session was deleted"))
     return json_response(await _rendered(deps, session), 202)
+
+
+async def _check_secrets(deps: ApiDeps, new: NewSession) -> None:
+    if not new.secrets:
+        return
+    known = await deps.secrets.known(new.project_id, {ref.ref for ref in new.secrets})
+    unknown = [
+        Issue(f"/secrets/{index}/ref", "invalid_field", "the project has no secret of this name")
+        for index, ref in enumerate(new.secrets)
+        if ref.ref not in known
+    ]
+    if unknown:
+        raise refused_for(unknown)
 
 
 async def _element(deps: ApiDeps, session: Session) -> Rendered:

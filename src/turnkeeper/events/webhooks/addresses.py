@@ -6,30 +6,35 @@ resolves to is checked, and the connection goes to the very address that was.
 """
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from turnkeeper.addresses import (
+    Address,
+    AddressNotPublic,
+    Network,
+    check_public,
+    literal_address,
+    parse_networks,
+    pick_public,
+)
 from turnkeeper.events.webhooks.endpoints import MAX_URL_CHARACTERS, WebhookInvalid
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
-
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-_SITE_LOCAL: Final = IPv6Network("fec0::/10")
-"""Given up by the standard and global to the standard library."""
-_LOW_32: Final = 0xFFFFFFFF
+__all__: Final = [
+    "Address",
+    "AddressRefused",
+    "Network",
+    "check_address",
+    "check_url",
+    "parse_networks",
+    "pick_address",
+]
 
 
 class AddressRefused(WebhookInvalid):
     """The endpoint's host is, or resolves to, an address that webhooks may not be sent to."""
 
     code = "webhook_address_refused"
-
-
-def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Networks that an operator lists. Raises `ValueError`."""
-    return tuple(ip_network(text) for text in texts)
 
 
 def check_url(url: str, *, allow_http: bool, allowed: Sequence[Network]) -> SplitResult:
@@ -49,7 +54,7 @@ def check_url(url: str, *, allow_http: bool, allowed: Sequence[Network]) -> Spli
         raise WebhookInvalid("the url is http; the operator allows https alone")
     if parts.username is not None or parts.fragment:
         raise WebhookInvalid("the url has a user name or a fragment")
-    literal = _literal(host)
+    literal = literal_address(host)
     if literal is not None:
         check_address(literal, allowed=allowed)
     return parts
@@ -57,39 +62,15 @@ def check_url(url: str, *, allow_http: bool, allowed: Sequence[Network]) -> Spli
 
 def check_address(address: Address, *, allowed: Sequence[Network]) -> None:
     """Raises `AddressRefused` unless the address is public or lies in a network that is allowed."""
-    if any(address in network for network in allowed):
-        return
-    inner = _inner(address)
-    if any(inner in network for network in allowed):
-        return
-    if not inner.is_global or inner.is_multicast or inner.is_reserved or inner in _SITE_LOCAL:
-        raise AddressRefused(f"{address} is not a public address", hint="An operator may list its network.")
+    try:
+        check_public(address, allowed=allowed)
+    except AddressNotPublic as error:
+        raise AddressRefused(error.message, hint=error.hint) from error
 
 
 def pick_address(addresses: Sequence[str], *, allowed: Sequence[Network]) -> str:
-    """The address to connect to. Raises `AddressRefused` when any of them is refused: a name that resolves to a
-    public and a private address is an attempt to have one checked and the other used."""
-    if not addresses:
-        raise AddressRefused("the host resolves to no address")
-    for text in addresses:
-        check_address(ip_address(text), allowed=allowed)
-    return addresses[0]
-
-
-def _literal(host: str) -> Address | None:
+    """The address to connect to. Raises `AddressRefused` when any of them is refused."""
     try:
-        return ip_address(host)
-    except ValueError:
-        return None
-
-
-def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one carries, or the address itself."""
-    if isinstance(address, IPv4Address):
-        return address
-    if address in _NAT64:
-        return IPv4Address(int(address) & _LOW_32)
-    carried = address.ipv4_mapped or address.sixtofour
-    if carried is None and address.teredo is not None:
-        carried = address.teredo[1]
-    return carried or address
+        return pick_public(addresses, allowed=allowed)
+    except AddressNotPublic as error:
+        raise AddressRefused(error.message, hint=error.hint) from error
