@@ -184,6 +184,7 @@ _ANSWERS: Final[Schema] = {
             "tools": {"type": "array", "items": {"type": ["string", "object"]}},
             "permissions": {"type": "object"},
             "limits": {"type": "object"},
+            "budget_id": nullable(id_schema("bud")),
             "metadata": {"type": "object"},
             "created_at": _TIME,
             "archived_at": nullable(_TIME),
@@ -351,3 +352,5 @@ COMPONENTS: Final[Schema] = {
 COMPONENTS["AgentChange"] = closed_object(
     ("expected_version",), {**COMPONENTS["NewAgent"]["properties"], "expected_version": whole_number(1)}
 )
+# What an agent is made with, and no version changes.
+COMPONENTS["NewAgent"]["properties"] |= {"budget": {"$ref": "#/components/schemas/Budget"}}

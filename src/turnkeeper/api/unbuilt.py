@@ -17,8 +17,9 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "subagents": ([],),
     "sandbox": (),
     "guardian": (),
-    "budget": (),
 }
+# A version has no budget of its own: the one that an agent was made with is changed as a budget.
+AGENT_CHANGE_FIELDS: Final[UnbuiltFields] = {**AGENT_FIELDS, "budget": ()}
 LIMITS_FIELDS: Final[UnbuiltFields] = {}
 SESSION_FIELDS: Final[UnbuiltFields] = {
     "workspace": ({"mode": "persistent"},),

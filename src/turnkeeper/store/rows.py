@@ -47,6 +47,7 @@ def to_agent(row: RowMapping) -> Agent:
         client_tools=tuple(ClientTool(**tool) for tool in orjson.loads(row["client_tools_json"])),
         archived_at=row["archived_at"],
         project_id=row["project_id"],
+        budget_id=row["budget_id"],
     )
 
 

@@ -128,6 +128,7 @@ class Agent:
     client_tools: tuple[ClientTool, ...] = ()
     archived_at: datetime | None = None
     project_id: str = PROJECT_ID
+    budget_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

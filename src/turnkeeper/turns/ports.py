@@ -160,6 +160,7 @@ class NewAgent:
     permissions: Mapping[str, Permission] = field(default_factory=dict[str, Permission])
     client_tools: tuple[ClientTool, ...] = ()
     project_id: str = PROJECT_ID
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
