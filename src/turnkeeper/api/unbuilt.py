@@ -15,8 +15,9 @@ AGENT_FIELDS: Final[UnbuiltFields] = {
     "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
-    "budget": (),
 }
+# A version has no budget of its own: the one that an agent was made with is changed as a budget.
+AGENT_CHANGE_FIELDS: Final[UnbuiltFields] = {**AGENT_FIELDS, "budget": ()}
 GUARDIAN_FIELDS: Final[UnbuiltFields] = {
     "policy": (),
     "on_decision_failure": (),

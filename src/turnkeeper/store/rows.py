@@ -57,6 +57,7 @@ def to_agent(row: RowMapping) -> Agent:
         sandbox=_box_size(row["sandbox_json"]),
         network=_network(_object(row["sandbox_json"]).get("network")),
         harness=_harness(_object(row["harness_json"])),
+        budget_id=row["budget_id"],
     )
 
 

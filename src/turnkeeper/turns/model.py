@@ -188,6 +188,7 @@ class Agent:
     sandbox: BoxSize = USUAL_BOX_SIZE
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
+    budget_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

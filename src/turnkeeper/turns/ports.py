@@ -171,6 +171,7 @@ class NewAgent:
     sandbox: BoxSize = USUAL_BOX_SIZE
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
