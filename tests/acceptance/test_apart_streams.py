@@ -1,4 +1,4 @@
-"""Text while it is written, from a worker to a reader of another process, over PostgreSQL and nothing else they share."""
+"""Text while it is written, from a worker to a reader of another process: PostgreSQL is all that they share."""
 
 import json
 import threading

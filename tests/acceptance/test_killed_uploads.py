@@ -1,4 +1,4 @@
-"""A server that is killed in the middle of an upload, on both stores: nobody sees half a file, and its space comes back.
+"""A server that is killed in the middle of an upload, on both stores: half a file is nobody's, and its space comes back.
 
 What a user can see is asked of the API. That the space comes back is seen an hour later, on a clock that says so: until
 then bytes without a name may belong to an upload that still runs.
