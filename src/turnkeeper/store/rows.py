@@ -60,6 +60,7 @@ def to_agent(row: RowMapping) -> Agent:
         pool=cast("str | None", _object(row["sandbox_json"]).get("pool")),
         harness=_harness(_object(row["harness_json"])),
         mcp_servers=tuple(_mcp_server(server) for server in orjson.loads(row["mcp_servers_json"])),
+        budget_id=row["budget_id"],
     )
 
 

@@ -195,6 +195,7 @@ class Agent:
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
     pool: str | None = None
+    budget_id: str | None = None
 
     @property
     def brings_tools(self) -> bool:

@@ -174,6 +174,7 @@ class NewAgent:
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
     pool: str | None = None
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)

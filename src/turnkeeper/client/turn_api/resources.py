@@ -32,12 +32,13 @@ class AsyncAgents:
         limits: Mapping[str, int] | None = None,
         sandbox: Mapping[str, Any] | None = None,
         harness: Mapping[str, Any] | None = None,
+        budget: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Agent:
         """Makes an agent, once. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
 
-        `sandbox` has the box's size and `network`, `harness` what runs the loop.
+        `sandbox` has the box's size and `network`, `harness` what runs the loop; `budget` is over all its versions.
         """
         body = given(
             extra,
@@ -49,6 +50,7 @@ class AsyncAgents:
             limits=limits,
             sandbox=sandbox,
             harness=harness,
+            budget=budget,
             metadata=metadata,
         )
         return Agent((await self._connection.ask(making(path_of("agents"), body, idempotency_key))).members)
