@@ -13,6 +13,7 @@ import orjson
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_harness import parse_harness
 from turnkeeper.api.agent_sandbox import parse_sandbox
+from turnkeeper.api.agent_subagents import parse_subagents
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.budget_intake import parse_limits
@@ -40,7 +41,19 @@ MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
 _AGENT_NAMES = frozenset(
-    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox", "harness"}
+    {
+        "name",
+        "model",
+        "instructions",
+        "tools",
+        "permissions",
+        "limits",
+        "guardian",
+        "metadata",
+        "sandbox",
+        "harness",
+        "subagents",
+    }
 )
 _SESSION_NAMES = frozenset(
     {"agent_id", "title", "budget", "metadata", "retention_days", "agent_version", "network", "secrets"}
@@ -94,6 +107,8 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     sandbox = parse_sandbox(box, deps.settings.largest_box)
     network = None if box is None else parse_network(box.object("network"), deps.settings.egress)
     harness = parse_harness(fields, deps.settings.harnesses)
+    taken = {*deps.tool_names, *(tool.name for tool in client_tools)}
+    subagents = parse_subagents(fields, tools, taken, harness)
     fields.finish()
     return NewAgent(
         name,
@@ -108,6 +123,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         sandbox=sandbox,
         harness=harness,
         network=network or NO_NETWORK,
+        subagents=subagents,
     )
 
 

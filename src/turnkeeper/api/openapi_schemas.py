@@ -5,6 +5,7 @@ from typing import Any, Final
 from turnkeeper.api.agent_harness import MAX_WORDS
 from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
+from turnkeeper.api.openapi_subagents import SUBAGENTS
 from turnkeeper.api.problems import PROBLEMS
 from turnkeeper.turns.model import HARNESS_KINDS, StopReason, TurnStatus
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
@@ -181,6 +182,7 @@ _REQUESTS: Final[Schema] = {
                     },
                 )
             ),
+            "subagents": SUBAGENTS,
             "limits": closed_object(
                 (),
                 {
@@ -244,6 +246,7 @@ _ANSWERS: Final[Schema] = {
             "permissions": {"type": "object"},
             "sandbox": {"type": "object"},
             "harness": {"type": "object"},
+            "subagents": {"type": "array", "items": {"type": "object"}},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
             "metadata": {"type": "object"},
@@ -364,7 +367,7 @@ _ANSWERS: Final[Schema] = {
             "turn_id": nullable(id_schema("trn")),
             "sequence": {"type": ["integer", "null"], "minimum": 1},
             "attempt": {"type": ["integer", "null"], "minimum": 0},
-            "thread_id": _NULL,
+            "thread_id": nullable(id_schema("thr")),
             "data": {"type": ["object", "null"]},
             "data_url": _NULL,
         }

@@ -25,6 +25,7 @@ from turnkeeper.turns.model import (
     Session,
     Step,
     StopReason,
+    Subagent,
     Submission,
     Turn,
     TurnError,
@@ -57,7 +58,12 @@ def to_agent(row: RowMapping) -> Agent:
         sandbox=_box_size(row["sandbox_json"]),
         network=_network(_object(row["sandbox_json"]).get("network")),
         harness=_harness(_object(row["harness_json"])),
+        subagents=tuple(map(_subagent, orjson.loads(row["subagents_json"]))),
     )
+
+
+def _subagent(members: Mapping[str, Any]) -> Subagent:
+    return Subagent(members["name"], members["description"], members["instructions"], tuple(members["tools"]))
 
 
 def _harness(members: Mapping[str, Any]) -> HarnessChoice:
@@ -173,6 +179,7 @@ def to_event(row: RowMapping) -> Event:
         sequence=row["sequence"],
         attempt=row["attempt"],
         data=row["data"],
+        thread_id=row["thread_id"],
     )
 
 
@@ -194,6 +201,7 @@ def to_step(row: RowMapping) -> Step:
         reason_codes=tuple(cast("list[str]", orjson.loads(row["reason_codes_json"]))),
         error_code=row["error_code"],
         attempts=row["attempts"],
+        thread_id=row["thread_id"],
     )
 
 
