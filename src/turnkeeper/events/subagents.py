@@ -27,7 +27,7 @@ def subagent_started(*, turn_id: str, attempt: int, thread_id: str, name: str, t
         "tool_call_id": tool_call_id,
         "budget": None,
     }
-    return NewEvent(SUBAGENT_STARTED, "sandbox", orjson.dumps(data).decode(), turn_id, attempt, thread_id=thread_id)
+    return NewEvent("subagent.started", "sandbox", orjson.dumps(data).decode(), turn_id, attempt, thread_id=thread_id)
 
 
 def subagent_ended(
@@ -41,4 +41,4 @@ def subagent_ended(
 ) -> NewEvent:
     """A subagent is over; the platform says so of one that was stopped, or lost with its sandbox."""
     data = {"turn_id": turn_id, "thread_id": thread_id, "outcome": outcome, "usage": usage}
-    return NewEvent(SUBAGENT_ENDED, source, orjson.dumps(data).decode(), turn_id, attempt, thread_id=thread_id)
+    return NewEvent("subagent.ended", source, orjson.dumps(data).decode(), turn_id, attempt, thread_id=thread_id)

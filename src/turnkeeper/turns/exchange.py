@@ -92,7 +92,7 @@ class Exchange:
         """One send of a persisted step; None where nothing came back that may be believed."""
         payload = cast("Mapping[str, object]", orjson.loads(step.payload_json or "{}"))
         spec = hook_spec(step.method)
-        turn_id = step.turn_id if spec is not None and spec.in_turn is not False else None
+        turn_id = step.turn_id if spec is not None and (spec.in_turn or step.in_window) else None
         answer = await self._exchange(
             party, step.method, payload, request_id=step.request_id, turn_id=turn_id, timeout_ms=timeout_ms
         )
