@@ -69,7 +69,9 @@ def reserve_call(
         append_events(tx, fence.session_id, announce(tx, turn, accounts, cap))
         return cap
     call = _next_call(tx.conn, fence.turn_id)
-    also = {"price_json": price_json(price), "thread_id": thread_id}
+    # By a clock that is behind it would have begun before the windows it is charged in, and never be settled there.
+    began_at = max([tx.now, *(account.counts_from for account in accounts)])
+    also = {"price_json": price_json(price), "created_at": began_at, "thread_id": thread_id}
     add(tx.conn, model_calls, _reserved(tx, turn, call, input_tokens, cap) | also)
     held = _held(input_tokens, cap, price)
     store_accounts(tx, [charged(account, reserved=held) for account in accounts])
@@ -229,7 +231,6 @@ def _reserved(tx: Tx, turn: RowMapping, call: int, input_tokens: int, cap: int) 
         "accepted": False,
         "estimated": False,
         "retries": 0,
-        "created_at": tx.now,
     }
 
 

@@ -71,13 +71,15 @@ class Execution:
         turn = self._claim.turn
         if turn.status is TurnStatus.QUEUED:
             turn = await self._starter.dispatch()
+            if turn.status is TurnStatus.QUEUED:
+                return End(endings.canceled(turn, Happening.CANCELED_IN_QUEUE, "interrupted"))
         try:
-            started = await self._interrupts.give_way(self._starter.start(turn))
+            ready = await self._interrupts.give_way(self._starter.start(turn))
         except Interrupted:
             return End(endings.canceled(self._lease.turn, Happening.CANCELED_WHILE_STARTING, "interrupted"))
-        if started is None:
+        if ready is None:
             return End(endings.no_sandbox(turn))
-        self._running = self._run_of(started)
+        self._running = self._run_of(await self._starter.begin(ready))
         return await self._running.converse()
 
     def _run_of(self, turn: Turn) -> Running:
