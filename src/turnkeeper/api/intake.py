@@ -12,6 +12,7 @@ import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_harness import parse_harness
+from turnkeeper.api.agent_mcp import parse_mcp_servers
 from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_subagents import parse_subagents
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
@@ -46,6 +47,7 @@ _AGENT_NAMES = frozenset(
         "model",
         "instructions",
         "tools",
+        "mcp_servers",
         "permissions",
         "limits",
         "guardian",
@@ -107,6 +109,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     sandbox = parse_sandbox(box, deps.settings.largest_box)
     network = None if box is None else parse_network(box.object("network"), deps.settings.egress)
     harness = parse_harness(fields, deps.settings.harnesses)
+    mcp_servers = parse_mcp_servers(fields, deps.settings.egress, network or NO_NETWORK)
     taken = {*deps.tool_names, *(tool.name for tool in client_tools)}
     subagents = parse_subagents(fields, tools, taken, harness)
     fields.finish()
@@ -123,6 +126,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         sandbox=sandbox,
         harness=harness,
         network=network or NO_NETWORK,
+        mcp_servers=mcp_servers,
         subagents=subagents,
     )
 

@@ -26,6 +26,7 @@ from turnkeeper.acs import (
 )
 from turnkeeper.clock import Clock, render_time
 from turnkeeper.ids import IdSource, uuid_of
+from turnkeeper.turns.mcp_messages import PROTOCOL_VERSIONS
 from turnkeeper.turns.model import Step
 from turnkeeper.turns.payloads import METHODS_IMPLEMENTED, PROFILES, PROVENANCE_PRODUCER
 from turnkeeper.turns.ports import GuardianLink, GuardianUnreachable
@@ -76,6 +77,7 @@ class Exchange:
             transports=transports,
             profiles=PROFILES,
             provenance_producer=PROVENANCE_PRODUCER,
+            mcp_versions=PROTOCOL_VERSIONS,
         )
         self._terms: OrderedDict[str, ServerHello] = OrderedDict()
 

@@ -13,6 +13,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
+from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
     BUILTIN,
@@ -173,6 +174,7 @@ class NewAgent:
     sandbox: BoxSize = USUAL_BOX_SIZE
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
+    mcp_servers: tuple[McpServer, ...] = ()
     subagents: tuple[Subagent, ...] = ()
 
 

@@ -38,6 +38,7 @@ from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox
 from turnkeeper.turns.client_step import ClientSteps
 from turnkeeper.turns.endings import Ran
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Held, NotContinued, Parked, Pauses, Stopwatch
 from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
@@ -95,6 +96,7 @@ class Running:
         handle: GatewayHandle,
         meter: LedgerMeter,
         interrupts: Interrupts,
+        equipment: Equipment,
         resumed: Resumed | None = None,
     ) -> None:
         self._bench = bench
@@ -120,6 +122,7 @@ class Running:
             claim,
             turn,
             lambda: lease.fence,
+            equipment=equipment,
             pauses=self._pauses,
             on_spent=meter.close,
             resumed=None if resumed is None else resumed.pause,

@@ -14,6 +14,7 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started, ToolSpec
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, LoopOrder, TurnMeter
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.history import rebuild_history
 from turnkeeper.turns.inputs import received_files, received_text
 from turnkeeper.turns.lease import Lease
@@ -39,9 +40,17 @@ class Starter:
     """Brings one claimed turn from the front to `running`."""
 
     def __init__(
-        self, bench: Workbench, claim: Claim, lease: Lease, meter: TurnMeter, resumed: Resumed | None = None
+        self,
+        bench: Workbench,
+        claim: Claim,
+        lease: Lease,
+        meter: TurnMeter,
+        *,
+        equipment: Equipment,
+        resumed: Resumed | None = None,
     ) -> None:
         self._bench = bench
+        self._equipment = equipment
         self._resumed = resumed
         self._claim = claim
         self._lease = lease
@@ -117,6 +126,7 @@ class Starter:
         bench, timeout_ms = self._bench, self._bench.settings.start_timeout_ms
         box = await within(bench.waiter, self._loop_box(turn), timeout_ms=timeout_ms)
         self._box, self._since_ms = box, bench.clock.monotonic_ms()
+        self._equipment.egress.sandbox_id = box.sandbox_id
         opening = bench.gateway.open(box.socket_dir, self._claim.agent.model, self._meter)
         self._handle = await within(bench.waiter, opening, timeout_ms=timeout_ms)
         await box.send(await self._frame(turn, box.gateway_socket))
@@ -141,7 +151,7 @@ class Starter:
         received = await received_text(bench.store, turn)
         if received is None:
             raise LocalProtocolError("no input of the turn was let through")
-        tools = offered_tools(agent, bench.tools) if mode == "tool" else []
+        tools = await self._tools() if mode == "tool" else []
         start = Start(
             turn_id=turn.id,
             attempt=self._attempt(turn),
@@ -161,6 +171,10 @@ class Starter:
         if self._resumed is None:
             return start
         return resumed_frame(start, self._resumed, events, max_bytes=bench.settings.history_bytes)
+
+    async def _tools(self) -> list[ToolSpec]:
+        await self._equipment.servers.open()
+        return [*offered_tools(self._claim.agent, self._bench.tools), *self._equipment.servers.specs]
 
     def _attempt(self, turn: Turn) -> int:
         # Going on after a pause is no other attempt: nothing is done again.

@@ -26,7 +26,7 @@ from turnkeeper.turns import payloads
 from turnkeeper.turns.applied import arguments_of, input_of, output_of
 from turnkeeper.turns.approvals import Approval, PendingCall, ToolKind
 from turnkeeper.turns.artifacts import Artifacts
-from turnkeeper.turns.egress import Egress
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, Turn
@@ -36,7 +36,7 @@ from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.remembered import Remembered
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.tool_news import ToolNews
-from turnkeeper.turns.tool_runs import ToolOutput, ToolRuns, cut_text
+from turnkeeper.turns.tool_runs import ToolOutput, cut_text
 from turnkeeper.turns.workbench import Workbench
 
 MAX_UTF8_BYTES: Final = 4
@@ -47,7 +47,12 @@ MAX_ARGUMENTS: Final = 1_000
 
 CANNOT_WAIT: Final = "it has to be asked about first, and a subagent cannot wait for an answer"
 
-_EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {"ok": "success", "error": "failure", "timeout": "timeout"}
+_EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {
+    "ok": "success",
+    "error": "failure",
+    "timeout": "timeout",
+    "denied": "blocked",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -84,7 +89,7 @@ class ToolSteps:
     """The tool calls of one turn, or of a subagent. `resumed` is the pause that the turn comes back from.
 
     `on_spent` hears that a budget for tool calls is reached. `delegate` carries out a call that is a task for a
-    subagent. With `thread` they are a subagent's calls, which run in the tool box of `runs`.
+    subagent. With `thread` they are a subagent's calls, which run in the turn's tool box.
     """
 
     def __init__(
@@ -94,11 +99,11 @@ class ToolSteps:
         turn: Turn,
         fence: Callable[[], Fence],
         *,
+        equipment: Equipment,
         pauses: Pauses,
         on_spent: Callable[[], None],
         resumed: Pause | None = None,
         thread: Thread | None = None,
-        runs: ToolRuns | None = None,
     ) -> None:
         self._bench = bench
         self._claim = claim
@@ -114,8 +119,10 @@ class ToolSteps:
         self._fence = fence
         self._limits = JsonLimits(max_bytes=bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes, self.party.thread_id)
-        egress = Egress(bench, claim, turn, fence, is_waiting=lambda: pauses.waiting)
-        self._runs = runs or ToolRuns(bench, turn, fence, claim.agent.sandbox, egress)
+        equipment.egress.is_waiting = lambda: pauses.waiting
+        self._equipment = equipment
+        self._runs = equipment.runs
+        self._servers = equipment.servers
         self._artifacts = Artifacts(bench, turn, claim.session.project_id)
         self._pauses = pauses
         self._on_spent = on_spent
@@ -125,7 +132,7 @@ class ToolSteps:
 
     async def handle(self, request: ToolRequest) -> ToolResult:
         """What the agent gets for a call. Raises `StaleFence`, `Parked`, `NotContinued`."""
-        if request.name not in self._tools:
+        if request.name not in self._tools and not self._has_server_for(request.name):
             return ToolResult(request.call_id, "error", f"unknown tool: {request.name[:100]}")
         output = await self.asked(request.name, request.arguments)
         self._open = None
@@ -139,10 +146,10 @@ class ToolSteps:
             self._claim,
             self._turn,
             self._fence,
+            equipment=self._equipment,
             pauses=self._pauses,
             on_spent=self._on_spent,
             thread=thread,
-            runs=self._runs,
         )
         with self._runs.serving(steps.party):
             yield steps
@@ -187,8 +194,8 @@ class ToolSteps:
         return self._runs.used or self._inside
 
     async def close(self) -> None:
-        """Ends the tool box; returns when its processes are gone."""
-        await self._runs.close()
+        """Ends the tool box and the MCP servers; returns when the processes are gone."""
+        await self._equipment.close()
 
     async def _represented(self, name: str, input_json: str) -> Pause | None:
         """The call that the turn was paused for, if this is it; another one says that it is not wanted any more."""
@@ -200,8 +207,7 @@ class ToolSteps:
         return None
 
     async def _governed(self, name: str, input_json: str, arguments: JsonObject) -> ToolOutput:
-        kind = self._kind(name)
-        call = PendingCall(self._bench.ids.new("tcl"), name, kind, input_json, hash_of(input_json))
+        call = PendingCall(self._bench.ids.new("tcl"), name, self._kind_of(name), input_json, hash_of(input_json))
         self._open = OpenCall(call, self._bench.clock.monotonic_ms())
         events = [self._news.requested(call)]
         permission = permission_for(self._permissions, name)
@@ -218,6 +224,17 @@ class ToolSteps:
         # A grant names a step of the chain that it was given in.
         granted = None if self._thread is not None else await self._remembered.granted(call)
         return await self._asked(call, self._request(call, arguments), events, granted=granted)
+
+    def _kind_of(self, name: str) -> ToolKind:
+        if name in self._client_tools:
+            return "client"
+        if name in self._subagents:
+            return "subagent"
+        return "mcp" if self._has_server_for(name) else "builtin"
+
+    def _has_server_for(self, name: str) -> bool:
+        # The servers of an agent speak to it alone.
+        return self._thread is None and self._servers.has(name)
 
     async def _asked(
         self,
@@ -258,7 +275,8 @@ class ToolSteps:
                 await self._bench.store.tool_ran(self._fence())
                 raise RunsInside(call, arguments_after(ruling, arguments))
             else:
-                return await self._returned(call, await self._runs.run(call.name, arguments_after(ruling, arguments)))
+                runs = self._servers if call.kind == "mcp" else self._runs
+                return await self._returned(call, await runs.run(call.name, arguments_after(ruling, arguments)))
         except BudgetSpent as spent:
             self._on_spent()
             return await self._returned(call, ToolOutput("canceled", f"not run: {spent.message}", False, 0))
@@ -364,11 +382,6 @@ class ToolSteps:
         if self._thread is not None:
             return self._thread.tools & frozenset(claim.agent.tools) & frozenset(self._bench.tools)
         return frozenset(claim.agent.tools) & frozenset(self._bench.tools) | self._client_tools | self._subagents
-
-    def _kind(self, name: str) -> ToolKind:
-        if name in self._subagents:
-            return "subagent"
-        return "client" if name in self._client_tools else "builtin"
 
     def _may_wait(self, ruling: Ruling) -> bool:
         return self._thread is None and self._pauses.may_wait(ruling)

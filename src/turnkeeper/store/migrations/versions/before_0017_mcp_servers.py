@@ -1,4 +1,4 @@
-"""Subagents of an agent, and which of them an event, a model call or a step belongs to.
+"""The MCP servers of agents.
 
 Before: the code of this version needs it. Written out and not taken from `store/tables.py`, which moves on.
 """
@@ -13,11 +13,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Changes the tables. Agents that are there have no subagents, and all that has happened was their own doing."""
+    """Changes the tables. Agents that are there use none."""
     for table in ("agents", "agent_versions"):
-        op.add_column(table, sa.Column("subagents_json", sa.Text(), nullable=False, server_default="[]"))
-    for table in ("events", "model_calls", "steps"):
-        op.add_column(table, sa.Column("thread_id", sa.Text()))
+        op.add_column(table, sa.Column("mcp_servers_json", sa.Text(), nullable=False, server_default="[]"))
 
 
 def downgrade() -> None:
