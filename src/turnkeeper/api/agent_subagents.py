@@ -11,7 +11,7 @@ from turnkeeper.acs.strictjson import JsonObject
 from turnkeeper.api.agent_tools import MAX_DESCRIPTION_CHARACTERS, MAX_NAME_CHARACTERS, RESERVED_NAMES
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.unbuilt import SUBAGENT_FIELDS
-from turnkeeper.turns.model import HarnessChoice, Subagent
+from turnkeeper.turns.model import Subagent
 
 MAX_SUBAGENTS: Final = 16
 MAX_INSTRUCTIONS_CHARACTERS: Final = 65_536
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 def parse_subagents(
-    agent: Fields, tools: Collection[str], taken: Collection[str], harness: HarnessChoice
+    agent: Fields, tools: Collection[str], taken: Collection[str], *, brings_tools: bool
 ) -> tuple[Subagent, ...]:
     """What the agent asks for; what is wrong with it is noted. `tools` are its own, `taken` names a tool has."""
     value = agent.value("subagents")
@@ -29,8 +29,8 @@ def parse_subagents(
     if not isinstance(value, list) or len(value) > MAX_SUBAGENTS:
         agent.note("subagents", "invalid_field", f"/subagents is not a list of at most {MAX_SUBAGENTS} subagents")
         return ()
-    if value and harness.is_client:
-        agent.note("subagents", "invalid_field", f"/subagents is not empty, and {harness.kind} has its own")
+    if value and brings_tools:
+        agent.note("subagents", "invalid_field", "/subagents is not empty, and what runs the loop brings its own tools")
     found = [_subagent(agent.element("subagents", at, one), tools, taken) for at, one in enumerate(value)]
     if len({one.name for one in found}) < len(found):
         agent.note("subagents", "invalid_field", "/subagents names something twice")

@@ -139,7 +139,7 @@ def render_agent(agent: Agent) -> bytes:
             "skills": None,
             "subagents": [subagent_document(one) for one in agent.subagents],
             "permissions": dict(agent.permissions),
-            "sandbox": sandbox_document(agent.sandbox, agent.network),
+            "sandbox": sandbox_document(agent.sandbox, agent.network, agent.pool),
             "harness": harness_document(agent.harness),
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,

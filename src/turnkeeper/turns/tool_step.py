@@ -111,7 +111,8 @@ class ToolSteps:
         self._thread = thread
         self.delegate: Delegate | None = None
         self._permissions = claim.agent.permissions
-        self._inside = claim.agent.harness.is_client
+        self._inside = claim.agent.brings_tools
+        self._shares_workspace = claim.agent.harness.is_client
         self._client_tools = frozenset(tool.name for tool in claim.agent.client_tools)
         self._subagents = frozenset(subagent.name for subagent in claim.agent.subagents)
         self._tools = self._offered(claim)
@@ -191,7 +192,7 @@ class ToolSteps:
     @property
     def used(self) -> bool:
         """Whether a box worked on the workspace in this turn, as far as this process knows."""
-        return self._runs.used or self._inside
+        return self._runs.used or self._shares_workspace
 
     async def close(self) -> None:
         """Ends the tool box and the MCP servers; returns when the processes are gone."""

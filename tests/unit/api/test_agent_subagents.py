@@ -6,15 +6,15 @@ from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_subagents import MAX_SUBAGENTS, parse_subagents, subagent_document
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.problems import RequestRefused
-from turnkeeper.turns.model import BUILTIN, HarnessChoice, Subagent
+from turnkeeper.turns.model import Subagent
 
 READER: JsonObject = {"name": "reader", "description": "Reads.", "instructions": "Read.", "tools": ["shell"]}
 TAKEN = frozenset({"shell", "write_file", "mine"})
 
 
-def parsed(subagents: JsonValue, harness: HarnessChoice = BUILTIN) -> tuple[Subagent, ...]:
+def parsed(subagents: JsonValue, *, brings_tools: bool = False) -> tuple[Subagent, ...]:
     fields = Fields({"subagents": subagents})
-    found = parse_subagents(fields, ("shell",), TAKEN, harness)
+    found = parse_subagents(fields, ("shell",), TAKEN, brings_tools=brings_tools)
     fields.finish()
     return found
 
@@ -59,6 +59,6 @@ def test_what_is_no_list_of_subagents_is_refused(subagents: JsonValue) -> None:
         parsed(subagents)
 
 
-def test_a_client_brings_its_own() -> None:
-    with pytest.raises(RequestRefused, match="codex"):
-        parsed([READER], HarnessChoice("codex"))
+def test_what_brings_its_own_tools_hands_out_no_tasks_of_ours() -> None:
+    with pytest.raises(RequestRefused, match="brings its own tools"):
+        parsed([READER], brings_tools=True)
