@@ -22,11 +22,12 @@ from turnkeeper.sandbox.runtime_paths import tool_runtime
 from turnkeeper.settings import HarnessSettings
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.testing.recording_sandbox import ScriptedHarness
+from turnkeeper.turns.approvals import ApprovalAnswer, DecidedBy
 from turnkeeper.turns.box_ports import LoopBox, LoopOrder, NetworkOrder, ToolBox, Web
 from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.model import AgentLimits, BoxSize, ModelChoice, Network, Turn
 from turnkeeper.turns.permissions import Permission
-from turnkeeper.turns.ports import NewAgent, NewSession
+from turnkeeper.turns.ports import NewAgent, NewSession, PageRequest
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.boxes import WorkerBoxes, order_of
 from turnkeeper.wiring.doors import InProcessLink
@@ -109,6 +110,14 @@ async def governed(folder: Path, rules: bytes = ALLOW) -> AsyncGenerator[InProce
         await guardian.stop()
 
 
+async def approve(made: Rig, turn_id: str) -> None:
+    """Says yes once the turn waits and has no boxes any more."""
+    turn = await made.until(turn_id, lambda turn: turn.status == "paused")
+    await made.freed(turn_id)
+    (asked,) = (await made.store.approvals(PageRequest(), status="pending", session_id=turn.session_id)).items
+    await made.store.decide_approval(asked.id, ApprovalAnswer("approve", DecidedBy("user", "somebody")))
+
+
 async def play(
     folder: Path,
     server: McpServer,
@@ -119,8 +128,9 @@ async def play(
     mcp_timeout_ms: int = 20_000,
     allow: tuple[str, ...] = (),
     web: WayOut = nowhere,
+    approves: bool = False,
 ) -> Played:
-    """Turns in which the agent makes these calls; the last one is what is told of."""
+    """Turns in which the agent makes these calls, which a person allows; the last one is what is told of."""
     played = Played()
 
     async def body(harness: ScriptedHarness) -> None:
@@ -135,10 +145,10 @@ async def play(
     async with (
         governed(folder, rules) as link,
         running(BwrapDriver, settings(folder)) as driver,
-        rig(folder, *[body] * turns, link=link, governor=PATIENT, start=False) as made,
+        rig(folder, body, link=link, governor=PATIENT, start=False) as made,
     ):
         boxes = WorkerBoxes(driver, BoxOrders(HarnessSettings(), {}, order_of))
-        timed = replace(SETTINGS, mcp_timeout_ms=mcp_timeout_ms, tool_timeout_ms=mcp_timeout_ms)
+        timed = replace(SETTINGS, mcp_timeout_ms=mcp_timeout_ms, tool_timeout_ms=mcp_timeout_ms, pause_warm_ms=0)
         made.bench = replace(made.bench, boxes=RealToolBoxes(made, boxes, web), settings=timed)
         made.worker = Worker(made.bench)
         made.work()
@@ -158,7 +168,10 @@ async def play(
         )
         for _ in range(turns):
             played.results.clear()
-            last = await made.ended(await made.post(session))
+            turn_id = await made.post(session)
+            if approves:
+                await approve(made, turn_id)
+            last = await made.ended(turn_id)
             played.turn = last
             played.events = [(event.type, orjson.loads(event.data)) for event in await made.events(last)]
         await made.settled(session.id)

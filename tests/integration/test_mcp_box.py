@@ -131,6 +131,16 @@ def test_a_server_that_may_not_be_greeted_costs_the_turn_its_tools_alone(tmp_pat
     run(main())
 
 
+def test_a_call_that_a_person_allows_goes_on_with_a_server_that_was_started_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        played = await play(tmp_path, example(), ADD, permissions={"mcp__*": "ask"}, approves=True)
+        assert [result.content for result in played.results] == ["noted"]
+        assert notes(tmp_path) == ["milk\n"]
+        assert len(played.payloads("protocols/MCP/initialize")) == 4
+
+    run(main())
+
+
 def test_events_say_whose_tool_it_is(tmp_path: Path) -> None:
     async def main() -> None:
         played = await play(tmp_path, example(), ADD)
