@@ -8,7 +8,7 @@ from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolSpec
 from turnkeeper.turns.approval_desk import GuardianQuestions
-from turnkeeper.turns.box_ports import Boxes, Gateway
+from turnkeeper.turns.box_ports import Boxes, Gateway, NoRunners, Runners
 from turnkeeper.turns.contents import ContentStore
 from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.governor import Governor
@@ -81,7 +81,7 @@ class Workbench:
     a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
     answers turns wait for. `vault` has the secrets that sessions name. `texts` is where what agents write is shown
-    while they write it. `measures` hears how long things took.
+    while they write it. `measures` hears how long things took. `runners` come from elsewhere for turns of their pools.
     """
 
     owner: str
@@ -106,3 +106,4 @@ class Workbench:
     vault: Vault | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions
+    runners: Runners = field(default_factory=NoRunners)
