@@ -2,15 +2,20 @@
 
 from pathlib import Path
 
-from tests.integration.api_door import AGENT, Api, serve
+from tests.integration.api_door import AGENT, Api, Json, serve
 
 from turnkeeper.api.deps import ApiSettings
 from turnkeeper.destinations import parse_rules
 from turnkeeper.turns.mcp_server import McpServer
 
 LENT = ApiSettings(egress=parse_rules(["*.example.com"]))
-STDIO = {"name": "notes", "command": ["/usr/bin/python3", "x.py"], "env": {}, "tools": ["add", "read_resource"]}
-HTTP = {"name": "crm", "url": "https://mcp.example.com/mcp", "headers": {"x-api-key": "${CRM_KEY}"}, "tools": None}
+STDIO: Json = {"name": "notes", "command": ["/usr/bin/python3", "x.py"], "env": {}, "tools": ["add", "read_resource"]}
+HTTP: Json = {
+    "name": "crm",
+    "url": "https://mcp.example.com/mcp",
+    "headers": {"x-api-key": "${CRM_KEY}"},
+    "tools": None,
+}
 NETWORK = {"network": {"allow": ["mcp.example.com"]}}
 
 
@@ -43,7 +48,11 @@ def test_an_address_that_the_agents_network_does_not_allow_is_no_server(tmp_path
 def test_a_client_that_brings_its_tools_takes_no_servers_and_an_app_no_name_of_theirs(tmp_path: Path) -> None:
     async def work(api: Api) -> None:
         tool = {"kind": "client", "name": "mcp__notes__add", "description": "x", "input_schema": {"type": "object"}}
-        for body in ({"harness": {"kind": "codex"}, "tools": [], "mcp_servers": [STDIO]}, {"tools": [tool]}):
+        bodies: tuple[Json, ...] = (
+            {"harness": {"kind": "codex"}, "tools": [], "mcp_servers": [STDIO]},
+            {"tools": [tool]},
+        )
+        for body in bodies:
             problem = await api.refused("POST", "/v1/agents", json={**AGENT, **body})
             assert problem["status"] in {400, 422}
 
