@@ -4,7 +4,7 @@ Answers for checked, typed values with the raw text of what must be echoed. Look
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, cast
 
@@ -14,6 +14,7 @@ from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_harness import parse_harness
 from turnkeeper.api.agent_mcp import parse_mcp_servers
 from turnkeeper.api.agent_sandbox import parse_pool, parse_sandbox
+from turnkeeper.api.agent_subagents import parse_subagents
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.budget_intake import parse_limits
@@ -22,7 +23,14 @@ from turnkeeper.api.fields import Fields
 from turnkeeper.api.input_intake import parse_input
 from turnkeeper.api.networks import parse_network
 from turnkeeper.api.secret_intake import parse_session_secrets
-from turnkeeper.api.unbuilt import AGENT_FIELDS, GUARDIAN_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
+from turnkeeper.api.unbuilt import (
+    AGENT_CHANGE_FIELDS,
+    AGENT_FIELDS,
+    GUARDIAN_FIELDS,
+    LIMITS_FIELDS,
+    SESSION_FIELDS,
+    TURN_FIELDS,
+)
 from turnkeeper.ids import is_id
 from turnkeeper.turns.model import NO_NETWORK, AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
@@ -53,6 +61,7 @@ _AGENT_NAMES = frozenset(
         "metadata",
         "sandbox",
         "harness",
+        "subagents",
     }
 )
 _SESSION_NAMES = frozenset(
@@ -94,7 +103,12 @@ class TurnBody:
 def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     """The agent to create. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close(_AGENT_NAMES, AGENT_FIELDS)
+    fields.close(_AGENT_NAMES | {"budget"}, AGENT_FIELDS)
+    budget = parse_limits(fields.object("budget"))
+    return replace(_agent(fields, body, deps), budget=budget)
+
+
+def _agent(fields: Fields, body: JsonBody, deps: ApiDeps) -> NewAgent:
     name = fields.required_text("name", max_characters=MAX_NAME_CHARACTERS)
     model = _model(fields.required_object("model"), deps)
     instructions = fields.text("instructions", max_characters=MAX_INSTRUCTIONS_CHARACTERS, one_line=False) or ""
@@ -109,6 +123,8 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     harness = parse_harness(fields, deps.settings.harnesses)
     mcp_servers = parse_mcp_servers(fields, deps.settings.egress, network or NO_NETWORK)
     pool = parse_pool(fields, box, deps.settings.pools)
+    taken = {*deps.tool_names, *(tool.name for tool in client_tools)}
+    subagents = parse_subagents(fields, tools, taken, brings_tools=harness.is_client or pool is not None)
     fields.finish()
     return NewAgent(
         name,
@@ -125,6 +141,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         network=network or NO_NETWORK,
         mcp_servers=mcp_servers,
         pool=pool,
+        subagents=subagents,
     )
 
 
@@ -138,7 +155,9 @@ def parse_agent_change(body: JsonBody, agent: JsonObject, metadata_json: str, de
     changed = {name: value for name, value in body.members.items() if name != "expected_version"}
     kept = {name: agent[name] for name in _AGENT_NAMES}
     whole = JsonBody({**kept, **changed}, {"metadata": metadata_json, **body.slices})
-    return parse_agent(whole, deps), expected or 0
+    fields = Fields(whole.members)
+    fields.close(_AGENT_NAMES, AGENT_CHANGE_FIELDS)
+    return _agent(fields, whole, deps), expected or 0
 
 
 def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:

@@ -4,6 +4,8 @@ Adds no key and has none. Bounds and counts the turn's model calls, keeps what t
 budget from a failed model. Its figures are only compared with the worker's ledger (contract, amendment 6).
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, cast
 
@@ -106,6 +108,16 @@ class TurnModel(WrapperModel):
     async def close(self) -> None:
         """Closes the connection to the gateway."""
         await self._http.aclose()
+
+    @contextmanager
+    def apart(self) -> Generator[None]:
+        """What is said within the block is a subagent's: nobody follows it, and the turn did not say it."""
+        said, speech = self.said, self._speech
+        self.said, self._speech = "", None
+        try:
+            yield
+        finally:
+            self.said, self._speech = said, speech
 
     async def request(
         self,

@@ -118,6 +118,21 @@ class ToolRuled:
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentTask:
+    """Worker: the call that waits is a task for a subagent; run its loop now. `subagent_report` answers.
+
+    Until then what the harness asks is the subagent's; the call itself has its `tool_result` after that.
+    """
+
+    type: ClassVar[str] = "subagent_task"
+    thread_id: str
+    name: str
+    instructions: str
+    task: str
+    tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
+
+
+@dataclass(frozen=True, slots=True)
 class SubmissionResult:
     """Worker: what became of a submitted value. `closed` means no further submission is looked at."""
 
@@ -228,6 +243,17 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentReport:
+    """Harness: the subagent's loop is over; `text` is its answer, `error` is set where it failed."""
+
+    type: ClassVar[str] = "subagent_report"
+    thread_id: str
+    stop_reason: Literal["end_turn", "budget_reached", "agent_error", "model_error"]
+    text: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Harness: the turn is over as far as the agent is concerned.
 
@@ -254,9 +280,19 @@ class Canceled:
     text: str = ""
 
 
-ToHarness: TypeAlias = Start | ToolResult | ToolRuled | SubmissionResult | ResponseDenied | Cancel | Done
+ToHarness: TypeAlias = Start | ToolResult | ToolRuled | SubagentTask | SubmissionResult | ResponseDenied | Cancel | Done
 FromHarness: TypeAlias = (
-    Ready | Started | TextDelta | ToolRequest | ToolAsked | ToolRan | Ungoverned | Submit | Report | Canceled
+    Ready
+    | Started
+    | TextDelta
+    | ToolRequest
+    | ToolAsked
+    | ToolRan
+    | Ungoverned
+    | Submit
+    | SubagentReport
+    | Report
+    | Canceled
 )
 Frame: TypeAlias = ToHarness | FromHarness
 
@@ -265,10 +301,23 @@ _FrameT = TypeVar("_FrameT", ToHarness, FromHarness)
 
 _FROM_HARNESS: Final[dict[str, type[FromHarness]]] = {
     cls.type: cls
-    for cls in (Ready, Started, TextDelta, ToolRequest, ToolAsked, ToolRan, Ungoverned, Submit, Report, Canceled)
+    for cls in (
+        Ready,
+        Started,
+        TextDelta,
+        ToolRequest,
+        ToolAsked,
+        ToolRan,
+        Ungoverned,
+        Submit,
+        SubagentReport,
+        Report,
+        Canceled,
+    )
 }
 _TO_HARNESS: Final[dict[str, type[ToHarness]]] = {
-    cls.type: cls for cls in (Start, ToolResult, ToolRuled, SubmissionResult, ResponseDenied, Cancel, Done)
+    cls.type: cls
+    for cls in (Start, ToolResult, ToolRuled, SubagentTask, SubmissionResult, ResponseDenied, Cancel, Done)
 }
 
 

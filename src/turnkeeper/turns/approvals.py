@@ -14,7 +14,7 @@ ApprovalKind: TypeAlias = Literal["ask", "deferral", "policy"]
 ApprovalStatus: TypeAlias = Literal["pending", "approved", "denied", "expired", "canceled"]
 ApprovalOrigin: TypeAlias = Literal["guardian", "agent_policy"]
 ApprovalWord: TypeAlias = Literal["approve", "deny"]
-ToolKind: TypeAlias = Literal["builtin", "client", "mcp"]
+ToolKind: TypeAlias = Literal["builtin", "client", "mcp", "subagent"]
 Remember: TypeAlias = Literal["once", "session"]
 DeciderType: TypeAlias = Literal["api_key", "user", "guardian", "system"]
 TimeoutDecision: TypeAlias = Literal["deny", "ask"]
@@ -110,6 +110,14 @@ class ApprovalAnswer:
     context_json: str | None = None
     remember: Remember = "once"
     note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedStep:
+    """The step that raised a question with the Guardian."""
+
+    session_id: str
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True)

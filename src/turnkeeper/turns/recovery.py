@@ -4,6 +4,7 @@ Answers for one ending per orphan and for closing what the lost sandbox left ope
 another attempt is not decided here: it may have had side effects (`attempts`).
 """
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -13,7 +14,7 @@ from turnkeeper.turns import endings
 from turnkeeper.turns.attempts import LEASE_EXPIRED
 from turnkeeper.turns.endings import NEVER_RAN, Ran
 from turnkeeper.turns.execution import Finish
-from turnkeeper.turns.left_open import CALLS, STARTS, closed_calls, lost_box
+from turnkeeper.turns.left_open import CALLS, STARTS, closed_calls, lost_box, worked_in_a_box
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import Turn, TurnStatus
 from turnkeeper.turns.results import SubmissionTally
@@ -41,6 +42,13 @@ async def finish_fault(bench: Workbench, turn: Turn, reference: str) -> Finish:
     return Finish(ending, tuple(await close_open_calls(bench, turn)))
 
 
+async def has_lost_its_workspace(bench: Workbench, turn: Turn) -> bool:
+    """Whether a tool of the turn worked in a workspace that this worker does not find (row 24a)."""
+    if await asyncio.to_thread((bench.workspaces / turn.session_id).is_dir):
+        return False
+    return worked_in_a_box(await _events(bench, turn, CALLS))
+
+
 async def ran_of(bench: Workbench, turn: Turn) -> Ran:
     """What the store knows of a run. Its monotonic clock is gone, so the last part of the duration is the wall's."""
     if turn.attempt == 0:
@@ -61,8 +69,8 @@ async def has_open_window(bench: Workbench, turn: Turn) -> bool:
 
 
 async def close_open_calls(bench: Workbench, turn: Turn) -> list[NewEvent]:
-    """`tool.completed` with status `unknown` for every announced call that has none."""
-    return closed_calls(turn, await _events(bench, turn, CALLS))
+    """`tool.completed` with status `unknown` for every call that the turn's own agent announced and that has none."""
+    return closed_calls(turn, (event for event in await _events(bench, turn, CALLS) if event.thread_id is None))
 
 
 async def _events(bench: Workbench, turn: Turn, types: Sequence[str]) -> list[Event]:

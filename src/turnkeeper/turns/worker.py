@@ -26,10 +26,12 @@ from turnkeeper.turns.measures import overshoot_ratio
 from turnkeeper.turns.model import Claim, Ending, Fence, Hold, StopReason, Turn, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence, StoreUnavailable
-from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_open_window, ran_of
+from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_lost_its_workspace, has_open_window, ran_of
 from turnkeeper.turns.resuming import resumed_turn
 from turnkeeper.turns.takeover import LeaseWatch
+from turnkeeper.turns.threads import NOTHING_OPEN, closing_of_threads, fate_of
 from turnkeeper.turns.timing import news_of, stop_task
+from turnkeeper.turns.withdrawals import Withdrawals
 from turnkeeper.turns.workbench import Workbench
 
 QUEUE_TOPIC: Final = "queue"
@@ -75,6 +77,7 @@ class Worker:
             _Chore("deliver", self._outbox.deliver, settings.poll_ms),
             _Chore("expire_pauses", self._expire_pauses, settings.poll_ms),
             _Chore("adopt_answers", self._desk.adopt, settings.poll_ms),
+            _Chore("withdraw_questions", Withdrawals(bench.store, bench.questions).settle, settings.poll_ms),
             _Chore("reap", self._take_over, settings.reap_ms),
             _Chore("expire_starts", self._expire_starts, settings.poll_ms),
         )
@@ -248,19 +251,23 @@ class Worker:
         if finish is None:
             await self._bench.store.release(lease.fence)
         else:
-            await self._conclude(finish, lease)
+            await self._conclude(finish, claim, lease)
 
-    async def _conclude(self, finish: Finish, lease: Lease) -> None:
+    async def _conclude(self, finish: Finish, claim: Claim, lease: Lease) -> None:
         """The end of the turn, or of this attempt where it has another one; a turn that waits is let go of."""
         if finish.ending is None:
             await self._bench.store.park(lease.fence, finish.before)
             return
         store, turn = self._bench.store, await self._bench.store.turn(lease.fence.turn_id)
+        has_threads = claim.agent.subagents and turn.attempt > 0
+        left = await closing_of_threads(self._bench, turn, fate_of(finish.ending)) if has_threads else NOTHING_OPEN
         if is_tried_again(turn, finish.ending):
-            delay_ms, told = retry_delay_ms(turn.attempt), [*finish.before, retrying(turn)]
-            await store.retry(lease.fence, delay_ms=delay_ms, active_ms=finish.ending.duration_ms, events=told)
+            delay_ms, told = retry_delay_ms(turn.attempt), [*left.events, *finish.before, retrying(turn)]
+            active_ms = finish.ending.duration_ms
+            await store.retry(lease.fence, delay_ms=delay_ms, active_ms=active_ms, events=told, steps=left.steps)
         else:
-            await store.end(lease.fence, finish.ending, before=finish.before)
+            before = (*left.events, *finish.before)
+            await store.end(lease.fence, finish.ending, before=before, steps=left.steps)
             self._measure_end(turn, finish.ending)
         self._measure_recovery(turn.id)
 
@@ -280,7 +287,7 @@ class Worker:
     async def _end_as_fault(self, claim: Claim, lease: Lease) -> bool:
         turn = await self._bench.store.turn(claim.turn.id)
         if not turn.status.terminal:
-            await self._conclude(await finish_fault(self._bench, turn, turn.id), lease)
+            await self._conclude(await finish_fault(self._bench, turn, turn.id), claim, lease)
         return True
 
     async def _finish(self, claim: Claim, lease: Lease, *, paid: bool) -> Finish | None:
@@ -315,11 +322,15 @@ class Worker:
             return Finish(endings.canceled(turn, Happening.CANCELED_WHILE_STARTING, outcome, ran), ())
         if turn.tries >= MAX_START_TRIES:
             return Finish(endings.having_run(endings.no_sandbox(turn), turn, ran), ())
+        resumed = await resumed_turn(bench, turn)
+        if resumed is not None and resumed.pause is not None and await has_lost_its_workspace(bench, turn):
+            turn_started = await has_open_window(bench, turn)
+            return Finish(endings.workspace_lost(turn, ran, turn_started=turn_started), ())
         ending = await ask_to_continue(bench, turn, lease.fence, ran)
         if ending is not None:
             return Finish(ending, ())
         again = replace(claim, turn=await lease.renumber())
-        finish = await Execution(bench, again, lease, await resumed_turn(bench, turn)).run()
+        finish = await Execution(bench, again, lease, resumed).run()
         if finish.ending is not None and finish.ending.happening in _BEFORE_IT_RAN:
             return replace(finish, ending=endings.having_run(finish.ending, turn, ran))
         return finish
