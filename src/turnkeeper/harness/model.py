@@ -24,8 +24,9 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+from turnkeeper.harness.prompted import PromptedModel
 from turnkeeper.harness.wires import wired_model
-from turnkeeper.sandbox.protocol import ModelWire
+from turnkeeper.sandbox.protocol import ModelWire, ToolCalling
 
 BUDGET_CODE: Final = "budget_reached"
 MAX_ERROR_CHARACTERS: Final = 500
@@ -91,10 +92,13 @@ class TurnModel(WrapperModel):
         *,
         max_calls: int,
         wire: ModelWire = "chat_completions",
+        calling: ToolCalling = "native",
+        constrained: bool = False,
         speech: Speaker | None = None,
     ) -> None:
         wired = wired_model(wire, name, transport)
-        super().__init__(wired.model)
+        prompted = calling == "prompted"
+        super().__init__(PromptedModel(wired.model, constrained=constrained) if prompted else wired.model)
         self.said = ""
         self.usage = SpentUsage()
         self.wire: ModelWire = wire
@@ -102,6 +106,7 @@ class TurnModel(WrapperModel):
         self._client_errors = wired.client_errors
         self._max_calls = max_calls
         self._speech = speech
+        self._prompted = prompted
 
     async def close(self) -> None:
         """Closes the connection to the gateway."""
@@ -132,7 +137,8 @@ class TurnModel(WrapperModel):
     async def _answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
-        if self._speech is None or not self._speech.wanted:
+        written_calls = self._prompted and bool(parameters.function_tools)
+        if self._speech is None or not self._speech.wanted or written_calls:
             return await self.wrapped.request(messages, settings, parameters)
         self._speech.begin()
         async with self.wrapped.request_stream(messages, settings, parameters) as stream:

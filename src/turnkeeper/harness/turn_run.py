@@ -66,6 +66,8 @@ class TurnRun:
             socket_transport(start.gateway_socket),
             max_calls=start.max_model_calls,
             wire=start.wire,
+            calling=start.tool_calling,
+            constrained=start.output_mode == "native",
             speech=Speech(link, wanted=start.stream),
         )
         self._messages: list[ModelMessage] = []

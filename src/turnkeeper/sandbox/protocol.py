@@ -23,6 +23,7 @@ MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 OutputMode: TypeAlias = Literal["tool", "native"]
+ToolCalling: TypeAlias = Literal["native", "prompted"]
 ModelWire: TypeAlias = Literal["chat_completions", "responses", "messages"]
 ToolStatus: TypeAlias = Literal["ok", "error", "denied", "canceled", "timeout", "unknown"]
 
@@ -61,7 +62,9 @@ class HistoryItem:
 class Start:
     """Worker: run this turn. `gateway_socket` is a path inside the box; `output_schema` is JSON text or null.
 
-    `wire` is the protocol in which the model is spoken to through that socket.
+    `wire` is the protocol in which the model is spoken to through that socket. With `tool_calling` `prompted` the
+    harness describes tools in words and reads calls from what the model writes; where `output_mode` is `native` too,
+    the server can be made to write them in their form.
 
     With `pending` the turn goes on where it waited: `history` ends with what it has done already, its input included,
     and the harness asks for the pending call again before anything else. `submissions` were made before, of which
@@ -86,6 +89,7 @@ class Start:
     accepted: str | None = None
     stream: bool = False
     wire: ModelWire = "chat_completions"
+    tool_calling: ToolCalling = "native"
     protocol: int = PROTOCOL_VERSION
 
 

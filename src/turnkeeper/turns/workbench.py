@@ -6,7 +6,7 @@ from pathlib import Path
 
 from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
-from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolSpec
+from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolCalling, ToolSpec
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.box_ports import Boxes, Gateway
 from turnkeeper.turns.contents import ContentStore
@@ -71,12 +71,17 @@ def chat_completions(model: ModelChoice) -> ModelWire:
     return "chat_completions"
 
 
+def native_calls(model: ModelChoice) -> ToolCalling:
+    """Every model has tool calls of its own."""
+    return "native"
+
+
 @dataclass(frozen=True, slots=True)
 class Workbench:
     """The parts of a worker. `owner` names it in leases and is never used by two processes.
 
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
-    a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
+    `tool_calling_of` how it calls tools. `wire_of` says in which protocol the built-in agent speaks to a model.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
     answers turns wait for. `vault` has the secrets that sessions name. `texts` is where what agents write is shown
     while they write it. `measures` hears how long things took.
@@ -104,3 +109,4 @@ class Workbench:
     vault: Vault | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions
+    tool_calling_of: Callable[[ModelChoice], ToolCalling] = native_calls
