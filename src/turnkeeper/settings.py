@@ -447,6 +447,10 @@ class ProviderSettings(Branch):
         default=None,
         description="Whether it forces answers into a JSON Schema on demand (Chat Completions). Unset: `local` alone.",
     )
+    context_tokens: Count | None = Field(
+        default=None,
+        description="Window of its models. Near it the built-in agent compacts. Unset: never, but for `local` (8192).",
+    )
     model_aliases: tuple[str, ...] = Field(
         default=(),
         description="Names by which a client in a box may call its agent's model, and no other; `*` ends a beginning.",

@@ -431,6 +431,17 @@ def guardian_unavailable(*, turn_id: str | None, hook: str, since: datetime) -> 
     return _event("guardian.unavailable", data, turn_id=turn_id)
 
 
+def context_compacted(*, turn_id: str, attempt: int, before_tokens: int, after_tokens: int, summary: str) -> NewEvent:
+    """An agent's context was summarized: tokens the model read for it and wrote, and the summary as it was allowed."""
+    data: dict[str, object] = {
+        "turn_id": turn_id,
+        "before_tokens": before_tokens,
+        "after_tokens": after_tokens,
+        "summary": summary,
+    }
+    return _event("context.compacted", data, source="sandbox", attempt=attempt)
+
+
 def guardian_proceeded(*, turn_id: str | None, hook: str, request_id: str) -> NewEvent:
     """A step went on without a decision, because the operator said so."""
     data: dict[str, object] = {"turn_id": turn_id, "hook": hook, "request_id": request_id}

@@ -4,6 +4,8 @@ Adds no key and has none. Bounds and counts the turn's model calls, keeps what t
 budget from a failed model. Its figures are only compared with the worker's ledger (contract, amendment 6).
 """
 
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, cast
 
@@ -11,6 +13,7 @@ import httpx2
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     ModelResponseStreamEvent,
     PartDeltaEvent,
@@ -19,10 +22,12 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
 from turnkeeper.harness.prompted import PromptedModel
 from turnkeeper.harness.wires import wired_model
@@ -49,6 +54,22 @@ class Speaker(Protocol):
 
     async def end(self) -> None:
         """The answer is whole."""
+        ...
+
+
+Writer: TypeAlias = Callable[[str], Awaitable[str]]
+"""What the model writes on a request that stands outside of the conversation. Raises `ModelFailed`, `BudgetReached`."""
+
+
+class Context(Protocol):
+    """What of the conversation the model is shown."""
+
+    async def fitted(self, messages: Sequence[ModelMessage], beside_bytes: int, write: Writer) -> list[ModelMessage]:
+        """The conversation as it goes out, with so many bytes beside it."""
+        ...
+
+    def count(self, messages: Sequence[ModelMessage], usage: RequestUsage) -> None:
+        """A call with this conversation was answered."""
         ...
 
 
@@ -95,6 +116,7 @@ class TurnModel(WrapperModel):
         calling: ToolCalling = "native",
         constrained: bool = False,
         speech: Speaker | None = None,
+        context: Context | None = None,
     ) -> None:
         wired = wired_model(wire, name, transport)
         prompted = calling == "prompted"
@@ -106,6 +128,7 @@ class TurnModel(WrapperModel):
         self._client_errors = wired.client_errors
         self._max_calls = max_calls
         self._speech = speech
+        self._context = context
         self._prompted = prompted
 
     async def close(self) -> None:
@@ -118,11 +141,34 @@ class TurnModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """One call through the gateway. Raises `BudgetReached`, `ModelFailed`."""
+        """One call through the gateway, and one more where the context is summarized before.
+
+        Raises `BudgetReached`, `ModelFailed`.
+        """
+        if self._context is None:
+            return await self._conversed(messages, model_settings, model_request_parameters)
+        shown = await self._context.fitted(messages, _beside_bytes(model_request_parameters), self._aside)
+        response = await self._conversed(shown, model_settings, model_request_parameters)
+        self._context.count(messages, response.usage)
+        return response
+
+    async def _conversed(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        response = await self._called(lambda: self._answer(messages, settings, parameters))
+        self.said = _text_of(response) or self.said
+        # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
+        return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
+
+    async def _aside(self, prompt: str) -> str:
+        asked: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(content=prompt)])]
+        return _text_of(await self._called(lambda: self.wrapped.request(asked, None, ModelRequestParameters())))
+
+    async def _called(self, call: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
         if self.usage.model_calls >= self._max_calls:
             raise BudgetReached
         try:
-            response = await self._answer(messages, model_settings, model_request_parameters)
+            response = await call()
         except ModelHTTPError as error:
             if _error_of(error).get("code") == BUDGET_CODE:
                 raise BudgetReached from error
@@ -130,9 +176,9 @@ class TurnModel(WrapperModel):
         except (ModelAPIError, UnexpectedModelBehavior, IndexError, *self._client_errors) as error:
             # An answer without choices is an IndexError in the client.
             raise ModelFailed(f"bad_answer: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
-        self._note(response)
-        # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
-        return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
+        self.usage.model_calls += 1
+        self.usage.add(response)
+        return response
 
     async def _answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
@@ -148,11 +194,17 @@ class TurnModel(WrapperModel):
         await self._speech.end()
         return stream.get()
 
-    def _note(self, response: ModelResponse) -> None:
-        self.usage.model_calls += 1
-        self.usage.add(response)
-        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-        self.said = text or self.said
+
+def _text_of(response: ModelResponse) -> str:
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def _beside_bytes(parameters: ModelRequestParameters) -> int:
+    tools = sum(
+        len(tool.name) + len(tool.description or "") + len(json.dumps(tool.parameters_json_schema))
+        for tool in parameters.function_tools
+    )
+    return tools + sum(len(part.content) for part in parameters.instruction_parts or ())
 
 
 def _spoken(event: ModelResponseStreamEvent) -> tuple[SpokenKind, str]:

@@ -53,6 +53,11 @@ def spoken_messages(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     return spoken
 
 
+def summary_words(summary: str) -> str:
+    """How a model is told of a summary that stands for the conversation before."""
+    return f"This is a summary of the conversation so far:\n\n{summary}"
+
+
 def _arguments(call: ToolCallPart) -> str:
     return call.args if isinstance(call.args, str) else json.dumps(call.args or {}, ensure_ascii=False)
 

@@ -16,6 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
+from turnkeeper.harness.compaction import BoundedContext
 from turnkeeper.harness.history import messages_of, pending_call
 from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel
 from turnkeeper.harness.speech import Speech
@@ -69,6 +70,7 @@ class TurnRun:
             calling=start.tool_calling,
             constrained=start.output_mode == "native",
             speech=Speech(link, wanted=start.stream),
+            context=BoundedContext(link, window_tokens=start.context_tokens, task=start.input),
         )
         self._messages: list[ModelMessage] = []
         self._agent: TurnAgent | None = None

@@ -13,7 +13,8 @@ from turnkeeper.store.tables import events
 from turnkeeper.turns.ports import NotFound
 
 MAX_EVENTS: Final = 10_000
-_MEMORY: Final = ("message.received", "message.completed", "tool.requested", "tool.completed")
+_MEMORY: Final = ("message.received", "message.completed", "tool.requested", "tool.completed", "context.compacted")
+_BEGINNINGS: Final = frozenset({"message.received", "context.compacted"})
 _TOOL_PAIR: Final = ("tool.requested", "tool.completed")
 
 
@@ -76,7 +77,7 @@ def _whole(remembered: Sequence[Event]) -> list[Event]:
 
 def _from_a_message(remembered: list[Event]) -> Iterable[Event]:
     # Where the limit cut a turn in two, its rest would answer a question that nobody sees.
-    first = next((index for index, event in enumerate(remembered) if event.type == "message.received"), None)
+    first = next((index for index, event in enumerate(remembered) if event.type in _BEGINNINGS), None)
     return remembered if first is None else remembered[first:]
 
 

@@ -86,7 +86,8 @@ class Exchange:
         """One send of a persisted step; None where nothing came back that may be believed."""
         payload = cast("Mapping[str, object]", orjson.loads(step.payload_json or "{}"))
         spec = hook_spec(step.method)
-        turn_id = step.turn_id if spec is not None and spec.in_turn else None
+        may_be_either = spec is not None and spec.in_turn is None and step.in_window
+        turn_id = step.turn_id if spec is not None and (spec.in_turn or may_be_either) else None
         answer = await self._exchange(
             party, step.method, payload, request_id=step.request_id, turn_id=turn_id, timeout_ms=timeout_ms
         )

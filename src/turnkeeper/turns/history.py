@@ -24,10 +24,21 @@ def rebuild_history(events: Iterable[Event], *, max_bytes: int) -> list[HistoryI
     turns: dict[str, list[HistoryItem]] = {}
     calls: dict[str, tuple[str, str]] = {}
     for event in events:
+        if event.type == "context.compacted":
+            _compact(turns, event)
+            continue
         item = _item(event, cast("Mapping[str, object]", orjson.loads(event.data)), calls)
         if item is not None:
             turns.setdefault(event.turn_id or "", []).append(item)
     return _newest(list(turns.values()), max_bytes)
+
+
+def _compact(turns: dict[str, list[HistoryItem]], event: Event) -> None:
+    """Puts the summary in the place of all before it; of its own turn, what was asked is kept as it was."""
+    asked = [item for item in turns.get(event.turn_id or "", ()) if item.kind == "user"]
+    turns.clear()
+    summary = HistoryItem("summary", str(cast("Mapping[str, object]", orjson.loads(event.data))["summary"]))
+    turns[event.turn_id or ""] = [summary, *asked]
 
 
 def _newest(turns: Sequence[list[HistoryItem]], max_bytes: int) -> list[HistoryItem]:

@@ -148,6 +148,7 @@ class Starter:
             stream=agent.stream_before_decision and bench.texts is not None,
             wire=bench.wire_of(agent.model),
             tool_calling=bench.tool_calling_of(agent.model),
+            context_tokens=bench.window_of(agent.model),
         )
         if self._resumed is None:
             return start

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
 from turnkeeper.sandbox.gateway_calls import GatewayLimits
-from turnkeeper.sandbox.local_model import LocalModel
+from turnkeeper.sandbox.local_model import CONTEXT_TOKENS, LocalModel
 from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant, Retry
 from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolCalling
 from turnkeeper.sandbox.providers import ModelSpec, Provider, ProviderLimits, anthropic_provider, openai_provider
@@ -177,6 +177,19 @@ class ToolCallings:
         if provider is None:
             return "native"
         return provider.tool_calling or ("prompted" if provider.kind == "local" else "native")
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWindows:
+    """How many tokens a model takes in, as far as the settings say; 0 where they do not."""
+
+    providers: Mapping[str, ProviderSettings]
+
+    def __call__(self, model: ModelChoice) -> int:
+        provider = self.providers.get(model.provider)
+        if provider is None:
+            return 0
+        return provider.context_tokens or (CONTEXT_TOKENS if provider.kind == "local" else 0)
 
 
 @dataclass(frozen=True, slots=True)

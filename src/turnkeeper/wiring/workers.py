@@ -33,6 +33,7 @@ from turnkeeper.wiring.guardian import GuardianSide, make_governor
 from turnkeeper.wiring.harnesses import BoxOrders
 from turnkeeper.wiring.metrics import Metrics
 from turnkeeper.wiring.models import (
+    ContextWindows,
     ModelWires,
     OutputModes,
     ToolCallings,
@@ -91,6 +92,7 @@ async def open_worker(
         tools=TOOLS,
         output_mode_of=OutputModes(settings.providers),
         tool_calling_of=ToolCallings(settings.providers),
+        window_of=ContextWindows(settings.providers),
         wire_of=ModelWires(settings.providers),
         settings=_worker_settings(settings),
         questions=side.questions,
