@@ -81,6 +81,16 @@ def test_a_server_that_can_is_made_to_write_a_call_or_an_answer(tmp_path: Path) 
     assert "You have these tools" not in json.dumps(rig.model.requests[2].messages)
 
 
+def test_a_model_that_makes_the_same_call_twice_in_a_row_is_made_to_answer(tmp_path: Path) -> None:
+    script = says(CALL, CALL, '{"answer": "done"}')
+
+    worker, rig = play(tmp_path, script, tools=[SHELL], tool_calling="prompted", output_mode="native")
+
+    assert (len(worker.requests), worker.report.text) == (2, "done")
+    steps = [len(json.dumps(seen.body["response_format"]).split('"const"')) - 1 for seen in rig.model.requests]
+    assert steps == [1, 1, 0]
+
+
 def test_an_answer_that_was_cut_at_its_cap_is_still_one(tmp_path: Path) -> None:
     worker, _ = play(tmp_path, says('{"answer": "it rai'), tools=[SHELL], tool_calling="prompted", output_mode="native")
 

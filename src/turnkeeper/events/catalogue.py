@@ -46,6 +46,7 @@ EVENT_TYPES: Final = (
     "tool.started",
     "tool.completed",
     ARTIFACT_CREATED,
+    "context.compacted",
     "model.called",
     "model.retrying",
     "sandbox.ready",
@@ -431,14 +432,12 @@ def guardian_unavailable(*, turn_id: str | None, hook: str, since: datetime) -> 
     return _event("guardian.unavailable", data, turn_id=turn_id)
 
 
-def context_compacted(*, turn_id: str, attempt: int, before_tokens: int, after_tokens: int, summary: str) -> NewEvent:
-    """An agent's context was summarized: tokens the model read for it and wrote, and the summary as it was allowed."""
-    data: dict[str, object] = {
-        "turn_id": turn_id,
-        "before_tokens": before_tokens,
-        "after_tokens": after_tokens,
-        "summary": summary,
-    }
+def context_compacted(*, turn_id: str, attempt: int, before_tokens: int, after_tokens: int) -> NewEvent:
+    """An agent's context was summarized: the tokens its model read for that, and those of the summary it wrote.
+
+    The summary is the message just before.
+    """
+    data: dict[str, object] = {"turn_id": turn_id, "before_tokens": before_tokens, "after_tokens": after_tokens}
     return _event("context.compacted", data, source="sandbox", attempt=attempt)
 
 

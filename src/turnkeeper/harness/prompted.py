@@ -63,9 +63,8 @@ class PromptedModel(WrapperModel):
             return await self.wrapped.request(spoken_messages(messages), model_settings, model_request_parameters)
         if self._constrained:
             try:
-                forced = await self._asked(
-                    messages, _in_form(model_settings, tools), model_request_parameters, forced=True
-                )
+                form = _in_form(model_settings, [] if _repeats_itself(messages) else tools)
+                forced = await self._asked(messages, form, model_request_parameters, forced=True)
                 return _read(forced, messages, forced=True)
             except ModelHTTPError as error:
                 if error.status_code != REFUSED_STATUS or _code_of(error) != REFUSED_CODE:
@@ -200,6 +199,16 @@ def _repairs(messages: Sequence[ModelMessage]) -> int:
             break
         found += 1
     return found
+
+
+def _repeats_itself(messages: Sequence[ModelMessage]) -> bool:
+    """Whether the last two answers made the very same calls: a small model would do so for ever."""
+    calls = [_calls_of(message) for message in messages if isinstance(message, ModelResponse)]
+    return len(calls) > 1 and calls[-1] == calls[-2] != []
+
+
+def _calls_of(answer: ModelResponse) -> list[tuple[str, object]]:
+    return [(part.tool_name, part.args) for part in answer.parts if isinstance(part, ToolCallPart)]
 
 
 def _code_of(error: ModelHTTPError) -> object:

@@ -93,14 +93,19 @@ class Compactions:
         def news(ruling: Ruling) -> list[NewEvent]:
             if not _is_taken(ruling):
                 return []
+            turn_id, attempt, message_id = self._turn.id, self._turn.attempt, self._bench.ids.new("msg")
+            text = _taken(summary, ruling)
             return [
+                catalogue.message_started(turn_id=turn_id, attempt=attempt, message_id=message_id),
+                catalogue.message_completed(
+                    turn_id=turn_id, attempt=attempt, message_id=message_id, text=text, final=False
+                ),
                 catalogue.context_compacted(
-                    turn_id=self._turn.id,
-                    attempt=self._turn.attempt,
+                    turn_id=turn_id,
+                    attempt=attempt,
                     before_tokens=0 if size is None else size.input_tokens,
                     after_tokens=0 if size is None else size.output_tokens,
-                    summary=_taken(summary, ruling),
-                )
+                ),
             ]
 
         return news

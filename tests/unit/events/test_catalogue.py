@@ -146,6 +146,7 @@ EVENTS = [
     catalogue.sandbox_lost(turn_id=TURN_ID, sandbox_id=SBX, reason="lease_expired", last_beat_at=AT),
     catalogue.sandbox_lost(turn_id=None, sandbox_id=SBX, reason="killed"),
     catalogue.sandbox_released(turn_id=TURN_ID, sandbox_id=SBX, lifetime_ms=9),
+    catalogue.context_compacted(turn_id=TURN_ID, attempt=1, before_tokens=9, after_tokens=1),
     catalogue.sandbox_egress_denied(turn_id=TURN_ID, sandbox_id=SBX, host="evil.test", port=443, count=1),
     budgets.budget_reached(
         turn_id=TURN_ID,
