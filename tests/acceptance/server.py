@@ -39,11 +39,20 @@ def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dic
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **(extra or {})}
 
 
-def run_command(*arguments: str, home: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    """`turnkeeper ARGUMENTS…` as its own process."""
+GROUPS = frozenset(
+    ["keys", "config", "agents", "sessions", "turns", "events", "files", "artifacts", "webhooks", "secrets", "budgets"]
+)
+"""Commands that have commands."""
+
+
+def run_command(
+    *arguments: str, home: Path, timeout_s: float = 120, given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """`turnkeeper ARGUMENTS…` as its own process, which reads `given`."""
     return subprocess.run(
         [TURNKEEPER, *arguments],
         env=clean_environment(home),
+        input=given,
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -147,11 +156,11 @@ class Server:
         self._process = None
         return status
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A `turnkeeper` command on this server's data dir and settings."""
+    def command(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """A `turnkeeper` command on this server's data dir and settings, which reads `given`."""
         place = ("--config", str(self.config_file), "--data-dir", str(self.data_dir))
         head, tail = _split_command(arguments)
-        return run_command(*head, *place, *tail, home=self.home)
+        return run_command(*head, *place, *tail, home=self.home, given=given)
 
     @property
     def secret(self) -> str:
@@ -219,8 +228,7 @@ class Server:
 
 
 def _split_command(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    groups = {"keys", "config", "agents", "sessions", "turns", "events", "files", "artifacts", "webhooks", "budgets"}
-    words = 2 if arguments[0] in groups else 1
+    words = 2 if arguments[0] in GROUPS else 1
     return arguments[:words], arguments[words:]
 
 

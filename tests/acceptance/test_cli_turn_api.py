@@ -212,6 +212,24 @@ def test_a_listener_prints_and_forwards_what_an_endpoint_gets_and_leaves_none(se
     assert json.loads(said(server, "webhooks", "list", "--json")) == []
 
 
+def test_a_secret_is_kept_from_standard_input_and_never_shown(server: Server) -> None:
+    value = "token-of-a-tracker"
+    made = server.command("secrets", "create", "tracker", "--host", "api.example.com", given=value + "\n")
+    assert made.returncode == 0, made.stderr
+    listed = said(server, "secrets", "list", "--json")
+    assert value not in listed
+    [row] = json.loads(listed)
+    assert (row["id"], row["hosts"]) == (made.stdout.strip(), ["api.example.com"])
+    said(server, "secrets", "delete", row["id"])
+    assert json.loads(said(server, "secrets", "list", "--json")) == []
+
+
+def test_no_secret_is_made_of_nothing(server: Server) -> None:
+    refused = server.command("secrets", "create", "empty", "--host", "api.example.com", given="\n")
+    assert refused.returncode == 2
+    assert "no value" in refused.stderr
+
+
 def test_endpoints_and_deliveries_are_managed_on_the_command_line(server: Server) -> None:
     """Made, tested, looked at, sent once more, switched off, deleted."""
     with Inbox() as inbox:

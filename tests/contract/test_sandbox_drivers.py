@@ -39,6 +39,8 @@ from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 
 pytestmark = pytest.mark.sandbox
 
+DEADLINE_S = 30
+
 
 @pytest.fixture(params=[BwrapDriver, UnsafeNoneDriver], ids=["bwrap", "none"])
 def driver_class(request: pytest.FixtureRequest) -> DriverClass:
@@ -400,6 +402,78 @@ def test_a_background_process_lives_from_call_to_call(driver_class: DriverClass,
     )
     assert begun.status == "ok"
     assert seen.text == "200000\nalive\n"
+
+
+COUNTER = "(i=0; while true; do i=$((i+1)); echo $i > count; sleep 0.01; done) > /dev/null 2>&1 & true"
+
+
+async def counted(folder: Path) -> int:
+    """What the counter has written, once it has written something."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not (text := (folder / "count").read_text() if (folder / "count").exists() else ""):
+            await asyncio.sleep(0.01)
+    return int(text)
+
+
+def test_a_suspended_box_stands_still_with_its_background_processes_and_goes_on(tmp_path: Path) -> None:
+    """One that the box had stopped itself stays stopped."""
+    folder = workspace(tmp_path)
+
+    async def work() -> None:
+        async with running(BwrapDriver, settings(tmp_path)) as driver:
+            box = await driver.tool_box(folder)
+            await box.call(ToolCall("shell", {"command": f"sleep 1000 & echo $! > pid; kill -STOP $!; {COUNTER}"}))
+            await counted(folder)
+            assert await box.suspend()
+            before = (folder / "count").read_text()
+            await asyncio.sleep(0.3)
+            assert (folder / "count").read_text() == before
+            await box.resume()
+            changed = 'while [ "$(cat count)" = "$0" ]; do sleep 0.01; done; cut -d" " -f3 /proc/$(cat pid)/stat'
+            seen = await box.call(ToolCall("shell", {"command": f"sh -c '{changed}' '{before.strip()}'"}))
+            assert (seen.status, seen.text) == ("ok", "T\n")
+
+    run(work())
+
+
+def test_a_suspended_box_can_be_ended(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(BwrapDriver, settings(tmp_path)) as driver:
+            box = await driver.tool_box(workspace(tmp_path))
+            await box.call(ToolCall("shell", {"command": COUNTER}))
+            assert await box.suspend()
+            await box.kill()
+
+    run(work())
+
+
+def test_a_box_without_walls_is_not_suspended(tmp_path: Path) -> None:
+    """Which processes are its own nobody knows for certain."""
+
+    async def work() -> None:
+        async with running(UnsafeNoneDriver, settings(tmp_path)) as driver:
+            box = await driver.tool_box(workspace(tmp_path))
+            assert not await box.suspend()
+            assert (await box.call(ToolCall("shell", {"command": "echo on"}))).text == "on\n"
+
+    run(work())
+
+
+def test_a_box_that_starts_processes_all_the_time_stands_still_too(tmp_path: Path) -> None:
+    folder = workspace(tmp_path)
+    bomb = "(while true; do (while true; do /bin/true; done) & sleep 0.05; done) > /dev/null 2>&1 & true"
+
+    async def work() -> None:
+        async with running(BwrapDriver, settings(tmp_path)) as driver:
+            box = await driver.tool_box(folder)
+            await box.call(ToolCall("shell", {"command": f"{COUNTER}; {bomb}"}))
+            await counted(folder)
+            assert await box.suspend()
+            before = (folder / "count").read_text()
+            await asyncio.sleep(0.3)
+            assert (folder / "count").read_text() == before
+
+    run(work())
 
 
 @pytest.mark.parametrize(

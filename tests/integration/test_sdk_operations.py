@@ -56,6 +56,7 @@ VALUES: Final[Mapping[str, Any]] = {
     "created_before": AT,
     "start_by": AT,
     "expires_at": AT,
+    "hosts": ["api.example.com"],
     "limit": 1,
     "after": 1,
     "version": 1,

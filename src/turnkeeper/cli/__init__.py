@@ -29,6 +29,7 @@ COMMANDS: Final = (
     "approvals",
     "webhooks",
     "keys",
+    "secrets",
     "hook",
     "budgets",
     "prices",

@@ -30,6 +30,7 @@ from turnkeeper.settings import unsafe_choices
 from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.boxes import make_driver
 from turnkeeper.wiring.guardian import load_rules
+from turnkeeper.wiring.harnesses import harness_lacks
 from turnkeeper.wiring.platform import open_store
 from turnkeeper.wiring.record import guardian_record
 
@@ -58,8 +59,8 @@ def register(app: typer.Typer) -> None:
 def doctor(config: ConfigFile = None, data_dir: DataDirectory = None, *, json: AsJson = False) -> None:
     """Say what this machine lacks.
 
-    Looks at Python, SQLite, boxes, models, rules, port, data dir, Guardian's record and dead letters. Exit 1 when turns
-    cannot run.
+    Looks at Python, SQLite, boxes, models, harnesses, rules, port, data dir, Guardian's record and dead letters. Exit 1
+    when turns cannot run.
     """
     configuration = load(config, data_dir)
     checks: list[Check] = []
@@ -77,6 +78,7 @@ def _checks(configuration: Configuration) -> Iterator[Check]:
     yield from _machine()
     yield from _boxes(configuration)
     yield from _models(configuration)
+    yield from _harnesses(configuration)
     yield _policy(configuration)
     yield from _data_dir(folder)
     yield from _record(configuration, folder)
@@ -117,6 +119,11 @@ def _models(configuration: Configuration) -> Iterator[Check]:
             yield Check(f"provider {name}", "warn", f"the variable {provider.api_key_env} is not set")
         else:
             yield Check(f"provider {name}", "ok", str(provider.base_url))
+
+
+def _harnesses(configuration: Configuration) -> Iterator[Check]:
+    for name, lack in harness_lacks(configuration.settings.harness).items():
+        yield Check(f"harness {name}", "warn" if lack else "ok", lack or "installed")
 
 
 def _policy(configuration: Configuration) -> Check:

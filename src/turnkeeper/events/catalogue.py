@@ -51,6 +51,8 @@ EVENT_TYPES: Final = (
     "model.retrying",
     "sandbox.ready",
     "sandbox.lost",
+    "sandbox.suspended",
+    "sandbox.resumed",
     "sandbox.released",
     "sandbox.egress_denied",
     *BUDGET_TYPES,
@@ -395,6 +397,16 @@ def sandbox_lost(
     """A sandbox went away without being told to."""
     beat = None if last_beat_at is None else render_time(last_beat_at)
     return _event("sandbox.lost", {"sandbox_id": sandbox_id, "reason": reason, "last_beat_at": beat}, turn_id=turn_id)
+
+
+def sandbox_suspended(*, turn_id: str, sandbox_id: str) -> NewEvent:
+    """Every process of the sandbox stands still while its turn waits."""
+    return _event("sandbox.suspended", {"sandbox_id": sandbox_id, "reason": "pause"}, turn_id=turn_id)
+
+
+def sandbox_resumed(*, turn_id: str, sandbox_id: str, resume_ms: int) -> NewEvent:
+    """They go on. `resume_ms` is what that took."""
+    return _event("sandbox.resumed", {"sandbox_id": sandbox_id, "resume_ms": resume_ms}, turn_id=turn_id)
 
 
 def sandbox_released(*, turn_id: str | None, sandbox_id: str, lifetime_ms: int) -> NewEvent:

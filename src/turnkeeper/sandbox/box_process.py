@@ -18,6 +18,7 @@ from typing import IO, Final, cast
 
 from turnkeeper.errors import RemoteProtocolError
 from turnkeeper.sandbox.boxes import BoxLost, BoxNotGone, EndReason, SandboxUnavailable
+from turnkeeper.sandbox.standstill import go_on_below, stop_below
 
 DIAGNOSTICS_BYTES: Final = 16 * 1024
 MAX_STDERR_BYTES: Final = 16 << 20
@@ -130,6 +131,7 @@ class BoxProcess:
         self._tell: list[Callable[[], None]] = []
         self._killing: asyncio.Task[None] | None = None
         self._signalled = False
+        self._stopped: frozenset[int] | None = None
         self._told_oom_kills = 0
         self._end_reason: EndReason | None = None
         loop.add_reader(self._outer, self._on_exit)
@@ -210,6 +212,19 @@ class BoxProcess:
         kills = self._launch.oom_kills()
         told, self._told_oom_kills = self._told_oom_kills, kills
         return kills > told
+
+    async def suspend(self) -> bool:
+        """Stops every process inside. False where there is no namespace, or they would not stand still."""
+        if self._inner is None or not self.is_alive or self._stopped is not None:
+            return self._stopped is not None
+        self._stopped = await asyncio.to_thread(stop_below, self._process.pid)
+        return self._stopped is not None
+
+    async def resume(self) -> None:
+        """Sets going what `suspend` stopped."""
+        stopped, self._stopped = self._stopped, None
+        if stopped is not None:
+            await asyncio.to_thread(go_on_below, self._process.pid, stopped)
 
     def signal_kill(self, reason: EndReason | None = None) -> None:
         """SIGKILL to everything in the box; `kill` is still owed, to wait and to clean up."""

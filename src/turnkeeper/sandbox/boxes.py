@@ -288,6 +288,14 @@ class ToolBox(Protocol):
         """
         ...
 
+    async def suspend(self) -> bool:
+        """Stop every process inside until `resume`. False, and nothing stopped, where that cannot be done."""
+        ...
+
+    async def resume(self) -> None:
+        """Set going what `suspend` stopped; nothing else."""
+        ...
+
     async def kill(self) -> None:
         """End every process of the box and wait until they are gone. Idempotent. Raises `BoxNotGone`."""
         ...

@@ -162,6 +162,14 @@ class StdioToolBox:
                 self._process.signal_kill()
                 raise
 
+    async def suspend(self) -> bool:
+        """Stop every process inside, background ones too. False where it cannot be done, or a call is running."""
+        return not self._turn.locked() and await self._process.suspend()
+
+    async def resume(self) -> None:
+        """Set going what `suspend` stopped."""
+        await self._process.resume()
+
     async def kill(self) -> None:
         """End every process and wait. Raises `BoxNotGone`."""
         await self._process.kill()

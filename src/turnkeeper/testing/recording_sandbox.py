@@ -145,6 +145,7 @@ class ScriptedToolBox:
         self.workspace = workspace
         self.end_reason: BoxEndReason | None = None
         self.gone = asyncio.Event()
+        self.stands_still = False
         self._run = run
 
     async def call(
@@ -152,7 +153,18 @@ class ScriptedToolBox:
     ) -> ScriptedOutcome:
         """What the function gives."""
         del timeout_ms, max_output_bytes
+        if self.stands_still:
+            raise ScriptedUnavailable("a box that is suspended runs nothing")
         return await self._run(tool, arguments)
+
+    async def suspend(self) -> bool:
+        """Notes it."""
+        self.stands_still = True
+        return True
+
+    async def resume(self) -> None:
+        """Notes it."""
+        self.stands_still = False
 
     async def kill(self) -> None:
         """Notes it."""

@@ -98,6 +98,14 @@ class ToolBox(Protocol):
         """Runs one tool. A call that is given up on takes the box with it."""
         ...
 
+    async def suspend(self) -> bool:
+        """Stops every process inside until `resume`. False, and nothing stopped, where that cannot be done."""
+        ...
+
+    async def resume(self) -> None:
+        """Sets going what `suspend` stopped."""
+        ...
+
     async def kill(self) -> None:
         """Returns when every process of the box is gone. Idempotent."""
         ...

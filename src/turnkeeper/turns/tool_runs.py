@@ -61,6 +61,7 @@ class ToolRuns:
         self._fence = fence
         self._box: ToolBox | None = None
         self._box_since_ms = 0
+        self._stands_still = False
         self.released: list[NewEvent] = []
         self.used = False
 
@@ -69,11 +70,29 @@ class ToolRuns:
         await self._bench.store.tool_ran(self._fence())
         return await self._called(name, arguments)
 
+    async def suspend(self) -> None:
+        """Lets the box stand still while its turn waits, where there is one that can. Raises `StaleFence`."""
+        if self._box is not None and await self._box.suspend():
+            self._stands_still = True
+            suspended = catalogue.sandbox_suspended(turn_id=self._turn.id, sandbox_id=self._box.sandbox_id)
+            await self._bench.store.record(self._fence(), [suspended])
+
+    async def resume(self) -> None:
+        """Sets it going again. Raises `StaleFence`."""
+        if self._box is None or not self._stands_still:
+            return
+        self._stands_still = False
+        since_ms = self._bench.clock.monotonic_ms()
+        await self._box.resume()
+        resume_ms = self._bench.clock.monotonic_ms() - since_ms
+        resumed = catalogue.sandbox_resumed(turn_id=self._turn.id, sandbox_id=self._box.sandbox_id, resume_ms=resume_ms)
+        await self._bench.store.record(self._fence(), [resumed])
+
     async def close(self) -> None:
         """Ends the tool box; returns when its processes are gone."""
         if self._box is None:
             return
-        box, self._box = self._box, None
+        box, self._box, self._stands_still = self._box, None, False
         reason = box.end_reason
         if reason is not None:
             loss: LossReason = "oom" if reason == "oom" else "killed"

@@ -225,7 +225,9 @@ class ToolSteps:
     async def _outcome(self) -> Pause:
         # Where the turn ends while it waits, the store closes the call.
         waiting, self._open = self._open, None
+        await self._runs.suspend()
         pause = await self._pauses.outcome()
+        await self._runs.resume()
         self._open = waiting
         self._remembered.forget()
         return pause

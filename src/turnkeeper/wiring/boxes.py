@@ -103,6 +103,14 @@ class WorkerToolBox:
         """Runs one tool. Raises `BoxLost`."""
         return await self._box.call(ToolCall(tool, arguments, timeout_ms, max_output_bytes))
 
+    async def suspend(self) -> bool:
+        """Stops every process inside. False where that cannot be done."""
+        return await self._box.suspend()
+
+    async def resume(self) -> None:
+        """Sets going what `suspend` stopped."""
+        await self._box.resume()
+
     async def kill(self) -> None:
         """Returns when every process of the box is gone, and its connections are."""
         if self._door is not None:

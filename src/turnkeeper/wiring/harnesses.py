@@ -1,8 +1,11 @@
 """What runs an agent's loop, as an order to the sandbox driver. No rule of its own."""
 
+import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from turnkeeper.api.agent_harness import HarnessOffer
 from turnkeeper.boxed import hook
@@ -15,10 +18,24 @@ from turnkeeper.settings import HarnessSettings, ProviderSettings
 from turnkeeper.turns.box_ports import LoopOrder
 from turnkeeper.turns.model import BoxSize
 
+_BOX_PATH: Final = "/usr/local/bin:/usr/bin"
+
 
 def harness_offer(settings: HarnessSettings) -> HarnessOffer:
     """What agents may choose beside the built-in loop."""
     return HarnessOffer(frozenset(settings.programs), frozenset(_installed(settings.clients_dir)))
+
+
+def harness_lacks(settings: HarnessSettings) -> Mapping[str, str]:
+    """What of the settings' programs and clients cannot be run here, and why, by name; what can be has an empty why."""
+    found = {path: "" if os.access(path, os.X_OK) else "there is no such program" for path in settings.programs}
+    if settings.clients_dir is None:
+        return found
+    there = _installed(settings.clients_dir)
+    found |= {kind: "" if kind in there else f"npm has not installed it in {settings.clients_dir}" for kind in KINDS}
+    if "codex" in there and shutil.which("node", path=_BOX_PATH) is None:
+        found["codex"] = "it needs node below /usr"
+    return found
 
 
 class BoxOrders:

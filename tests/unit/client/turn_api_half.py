@@ -15,6 +15,7 @@ AWAITING = (
     "keys",
     "pages",
     "resources",
+    "secrets",
     "server",
     "spending",
     "streams",

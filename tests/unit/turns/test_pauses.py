@@ -117,6 +117,40 @@ def test_an_asked_call_runs_once_after_a_yes(tmp_path: Path, settings: Any) -> N
     asyncio.run(main())
 
 
+class TwoCalls(Calls):
+    """The same call twice: the second is made while there is a box already."""
+
+    async def __call__(self, harness: ScriptedHarness) -> None:
+        start = await harness.begin()
+        if start.pending is None:
+            await harness.call_model()
+            await harness.ask(self.request)
+        result = await harness.ask(ToolRequest("call-2", "shell", self.request.arguments))
+        assert isinstance(result, ToolResult)
+        self.results.append(result)
+        await harness.report("done")
+
+
+@pytest.mark.parametrize(("settings", "then"), [(WARM, "sandbox.resumed"), (COLD, "sandbox.released")])
+def test_a_tool_box_stands_still_while_its_turn_waits(tmp_path: Path, settings: Any, then: str) -> None:
+    """And runs the call, or is gone where nobody answers for long."""
+
+    async def main() -> None:
+        calls = TwoCalls()
+        async with rig(tmp_path, calls, settings=settings) as made:
+            made.guardian.next(payloads.TOOL_CALL_REQUEST, ALLOW, ASK)
+            turn_id = await made.post(await made.session())
+            asked = await paused(made, turn_id, parked=settings is COLD)
+            await made.store.decide_approval(asked.id, YES)
+            turn = await made.ended(turn_id)
+            assert (turn.status, [result.status for result in calls.results]) == ("completed", ["ok"])
+            types = await made.types(turn)
+            assert types.index("turn.paused") < types.index("sandbox.suspended") < types.index(then)
+            assert types.count("sandbox.suspended") == 1
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("settings", [WARM, COLD], ids=["row 23", "row 24"])
 def test_a_deferred_call_goes_on_in_a_window_of_its_own(tmp_path: Path, settings: Any) -> None:
     async def main() -> None:

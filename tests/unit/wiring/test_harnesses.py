@@ -10,7 +10,7 @@ from turnkeeper.settings import HarnessSettings, ProviderSettings
 from turnkeeper.turns.box_ports import LoopOrder
 from turnkeeper.turns.model import BoxSize, HarnessChoice, HarnessKind, ModelChoice
 from turnkeeper.wiring.boxes import order_of
-from turnkeeper.wiring.harnesses import BoxOrders, harness_offer
+from turnkeeper.wiring.harnesses import BoxOrders, harness_lacks, harness_offer
 
 PROVIDERS = {
     "claude": ProviderSettings(kind="anthropic", base_url="http://127.0.0.1:9/v1"),
@@ -53,6 +53,14 @@ def test_a_lent_program_is_bound_with_what_it_may_read_but_for_what_every_box_ha
 def test_a_program_that_is_not_lent_any_more_starts_no_box() -> None:
     with pytest.raises(SandboxUnavailable):
         ordered(HarnessSettings(), "command", "/usr/bin/python3")
+
+
+def test_what_cannot_be_run_here_is_named(installed: HarnessSettings) -> None:
+    lacks = harness_lacks(HarnessSettings(clients_dir=installed.clients_dir, programs=("/nowhere/loop", "/bin/sh")))
+    assert (lacks["/bin/sh"], lacks["claude-code"]) == ("", "")
+    assert "no such program" in lacks["/nowhere/loop"]
+    assert "npm has not installed it" in lacks["codex"]
+    assert "npm has not installed it" in lacks["opencode"]
 
 
 def test_clients_are_offered_that_are_installed(installed: HarnessSettings) -> None:

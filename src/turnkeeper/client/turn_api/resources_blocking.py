@@ -32,10 +32,15 @@ class Agents:
         tools: Sequence[str | Mapping[str, Any]] | None = None,
         permissions: Mapping[str, str] | None = None,
         limits: Mapping[str, int] | None = None,
+        sandbox: Mapping[str, Any] | None = None,
+        harness: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Agent:
-        """Makes an agent. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`."""
+        """Makes an agent. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
+
+        `sandbox` has the box's size and `network`, `harness` what runs the loop.
+        """
         body = given(
             extra,
             name=name,
@@ -44,6 +49,8 @@ class Agents:
             tools=tools,
             permissions=permissions,
             limits=limits,
+            sandbox=sandbox,
+            harness=harness,
             metadata=metadata,
         )
         return Agent((self._connection.ask(Call("POST", path_of("agents"), body))).members)
@@ -92,12 +99,25 @@ class Sessions:
         *,
         title: str | None = None,
         budget: Mapping[str, Any] | None = None,
+        network: Mapping[str, Any] | None = None,
+        secrets: Sequence[Mapping[str, str]] | None = None,
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Opens a session with an agent, or with the agent of this id."""
+        """Opens a session with an agent, or with the agent of this id.
+
+        `network` narrows what its tools may reach; `secrets` are `{"name": variable, "ref": name of the secret}`.
+        """
         agent_id = agent if isinstance(agent, str) else agent.id
-        body = given(extra, agent_id=agent_id, title=title, budget=budget, metadata=metadata)
+        body = given(
+            extra,
+            agent_id=agent_id,
+            title=title,
+            budget=budget,
+            network=network,
+            secrets=secrets,
+            metadata=metadata,
+        )
         answer = self._connection.ask(Call("POST", path_of("sessions"), body))
         return Session(answer.members, self._connection)
 

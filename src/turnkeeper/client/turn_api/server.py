@@ -17,6 +17,7 @@ from turnkeeper.client.turn_api.resources import (
     AsyncTurns,
 )
 from turnkeeper.client.turn_api.retries import Retries
+from turnkeeper.client.turn_api.secrets import AsyncSecrets
 from turnkeeper.client.turn_api.spending import AsyncBudgets, AsyncPrices, AsyncUsage
 from turnkeeper.client.turn_api.webhooks import AsyncWebhooks
 
@@ -45,6 +46,7 @@ class AsyncTurnkeeper:
         self.model_prices = AsyncPrices(self._connection)
         self.usage = AsyncUsage(self._connection)
         self.admin = AsyncAdmin(self._connection)
+        self.secrets = AsyncSecrets(self._connection)
         self.api_keys = AsyncApiKeys(self._connection)
 
     async def aclose(self) -> None:

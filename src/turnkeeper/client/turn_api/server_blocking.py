@@ -20,6 +20,7 @@ from turnkeeper.client.turn_api.resources_blocking import (
     Turns,
 )
 from turnkeeper.client.turn_api.retries import Retries
+from turnkeeper.client.turn_api.secrets_blocking import Secrets
 from turnkeeper.client.turn_api.spending_blocking import Budgets, Prices, Usage
 from turnkeeper.client.turn_api.webhooks_blocking import Webhooks
 
@@ -48,6 +49,7 @@ class Turnkeeper:
         self.model_prices = Prices(self._connection)
         self.usage = Usage(self._connection)
         self.admin = Admin(self._connection)
+        self.secrets = Secrets(self._connection)
         self.api_keys = ApiKeys(self._connection)
 
     def close(self) -> None:

@@ -303,6 +303,18 @@ class WebhookEndpoint(Document):
         return f"WebhookEndpoint(id={self.id!r}, url={self.url!r})"
 
 
+class Secret(Document):
+    """A secret of the project without its value (contract 2.13)."""
+
+    __slots__ = ()
+
+    id = Text()
+    project_id = Text()
+    name = Text()
+    hosts = Texts()
+    created_at = Moment()
+
+
 class WebhookSecret(Document):
     """A new secret, shown once, and until when the older ones sign beside it."""
 

@@ -1,0 +1,40 @@
+"""Secrets of a project: tokens that tools use without having them (contract 2.13).
+
+Made from `turnkeeper.client.turn_api.secrets` by `tests/unit/client/turn_api_half.py`; change it there.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from turnkeeper.client.turn_api.bodies import path_of
+from turnkeeper.client.turn_api.connection_blocking import Connection
+from turnkeeper.client.turn_api.pages_blocking import listed
+from turnkeeper.client.turn_api.retries import Call
+from turnkeeper.client.turn_api.views import Secret
+
+
+class Secrets:
+    """Values that the egress proxy adds to requests to the hosts that they are for. None is ever shown again."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(self, name: str, value: str, hosts: Sequence[str]) -> Secret:
+        """Keeps a value for requests to `hosts`. Raises `RequestRefused`, `Conflict`."""
+        body = {"name": name, "value": value, "hosts": list(hosts)}
+        return Secret((self._connection.ask(Call("POST", path_of("secrets"), body))).members)
+
+    def get(self, secret_id: str) -> Secret:
+        """The secret without its value. Raises `NotFound`."""
+        call = Call("GET", path_of("secrets", secret_id), repeatable=True)
+        return Secret((self._connection.ask(call)).members)
+
+    def list(self, *, limit: int | None = None, order: Literal["asc", "desc"] = "desc") -> Iterator[Secret]:
+        """Secrets without their values, newest first unless `order` says otherwise."""
+        call = Call("GET", path_of("secrets"), query={"order": order}, repeatable=True)
+        for members in listed(self._connection, call, limit=limit):
+            yield Secret(members)
+
+    def delete(self, secret_id: str) -> None:
+        """Deletes a secret: boxes that are open keep it to their end, new ones get none. Raises `NotFound`."""
+        self._connection.ask(Call("DELETE", path_of("secrets", secret_id)))
