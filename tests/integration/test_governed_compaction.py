@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.integration.test_governed_turn import assert_verified, real_guardian
+from tests.integration.test_governed_turn import PATIENT, assert_verified, real_guardian
 from tests.unit.turns.rig import Rig, answer, rig, script
 
 from turnkeeper.sandbox.protocol import (
@@ -75,7 +75,7 @@ def test_a_summary_is_asked_for_reported_and_derives_from_all_that_was_said(tmp_
     async def main() -> None:
         heard: list[object] = []
         scripts = (answer, compacts(heard, after=1))
-        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link) as made:
+        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link, governor=PATIENT) as made:
             session = await made.session()
             await made.run_turn(session)
             turn = await made.run_turn(session)
@@ -98,7 +98,7 @@ def test_a_second_summary_derives_from_the_first(tmp_path: Path) -> None:
     async def main() -> None:
         heard: list[object] = []
         scripts = (compacts(heard), compacts(heard, summary="longer"))
-        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link) as made:
+        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link, governor=PATIENT) as made:
             session = await made.session()
             await made.run_turn(session)
             await made.run_turn(session)
@@ -113,7 +113,10 @@ def test_a_second_summary_derives_from_the_first(tmp_path: Path) -> None:
 def test_a_denial_is_no_compaction_and_the_turn_goes_on(tmp_path: Path) -> None:
     async def main() -> None:
         heard: list[object] = []
-        async with real_guardian(tmp_path, DENY_BEFORE) as link, rig(tmp_path, compacts(heard), link=link) as made:
+        async with (
+            real_guardian(tmp_path, DENY_BEFORE) as link,
+            rig(tmp_path, compacts(heard), link=link, governor=PATIENT) as made,
+        ):
             turn = await made.run_turn()
             await made.settled(turn.session_id)
             assert (heard, turn.status) == ([CompactionRuled(allowed=False)], "completed")
@@ -128,7 +131,10 @@ def test_a_changed_summary_is_the_one_that_is_gone_on_with(tmp_path: Path) -> No
         heard: list[object] = []
         seen: list[Start] = []
         scripts = (compacts(heard), starts(seen))
-        async with real_guardian(tmp_path, CHANGE_AFTER) as link, rig(tmp_path, *scripts, link=link) as made:
+        async with (
+            real_guardian(tmp_path, CHANGE_AFTER) as link,
+            rig(tmp_path, *scripts, link=link, governor=PATIENT) as made,
+        ):
             session = await made.session()
             await made.run_turn(session)
             await made.run_turn(session)
@@ -144,7 +150,7 @@ def test_the_next_turn_remembers_the_summary_and_what_came_after_it(tmp_path: Pa
     async def main() -> None:
         seen: list[Start] = []
         scripts = (answer, compacts([], after=1), starts(seen))
-        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link) as made:
+        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link, governor=PATIENT) as made:
             session = await made.session()
             await made.run_turn(session)
             await made.run_turn(session)
@@ -161,7 +167,7 @@ def test_a_compaction_that_comes_to_nothing_is_closed_all_the_same(tmp_path: Pat
     async def main() -> None:
         heard: list[object] = []
         scripts = (compacts(heard, summary=summary),)
-        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link) as made:
+        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link, governor=PATIENT) as made:
             session = await made.session()
             turn = await made.run_turn(session)
             await made.settled(session.id)
@@ -186,7 +192,7 @@ def test_a_worker_that_dies_between_the_two_leaves_a_pair_that_balances(tmp_path
 
         heard: list[object] = []
         scripts = (script(hangs), compacts(heard))
-        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link) as made:
+        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, *scripts, link=link, governor=PATIENT) as made:
             session = await made.session()
             turn_id = await made.post(session, attempts=2)
             await allowed.wait()
@@ -206,7 +212,10 @@ def test_a_summary_that_nobody_had_allowed_ends_the_turn(tmp_path: Path) -> None
         async def pushes(harness: ScriptedHarness) -> None:
             await harness.ask(Compacted("trust me"))
 
-        async with real_guardian(tmp_path, ALLOW) as link, rig(tmp_path, script(pushes), link=link) as made:
+        async with (
+            real_guardian(tmp_path, ALLOW) as link,
+            rig(tmp_path, script(pushes), link=link, governor=PATIENT) as made,
+        ):
             turn = await made.run_turn()
             assert turn.error is not None
             assert turn.error.code == "harness_protocol_error"
