@@ -188,10 +188,23 @@ def a_step(ids: RandomIds, turn_id: str | None, method: str = "steps/toolCallReq
     return replace(new, **changes)
 
 
-async def open_store(url: str, clock: FakeClock | None = None, limits: StoreLimits | None = None) -> Rig:
+async def open_store(
+    url: str,
+    clock: FakeClock | None = None,
+    limits: StoreLimits | None = None,
+    *,
+    schedule_by_database: bool = False,
+) -> Rig:
     used, heard = clock or FakeClock(), Heard()
     # Ids are of the real time, or two stores with clocks that stand still would count through the same ones.
-    store = await SqlTurnStore.open(url, clock=used, ids=RandomIds(SystemClock()), wakeups=heard, limits=limits)
+    store = await SqlTurnStore.open(
+        url,
+        clock=used,
+        ids=RandomIds(SystemClock()),
+        wakeups=heard,
+        limits=limits,
+        schedule=None if schedule_by_database else used,
+    )
     return Rig(url, store, used, heard, RandomIds(SystemClock()))
 
 

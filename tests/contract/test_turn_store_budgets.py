@@ -38,6 +38,17 @@ async def test_what_a_call_did_not_use_is_returned(rig: Rig) -> None:
 
 
 @with_store
+async def test_a_call_counts_although_its_workers_clock_is_behind_the_budgets(rig: Rig) -> None:
+    fence = await rig.running(session_budget=Budget(max_total_tokens=1_000))
+    rig.clock.jump(-3_600_000)
+
+    await call(rig, fence, wanted=900)
+
+    rig.clock.jump(3_600_000)
+    assert (await rig.store.reserve(fence, input_tokens=100, max_output_tokens=9_999)).max_output_tokens == 750
+
+
+@with_store
 async def test_a_call_that_no_provider_accepted_costs_nothing(rig: Rig) -> None:
     fence = await rig.running(budget=Budget(max_model_calls=1))
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import orjson
 import pytest
-from tests.contract.store_rig import ANSWER, BY_APP, UNPAID, Rig, a_step, open_store, with_store
+from tests.contract.store_rig import ANSWER, BY_APP, UNPAID, Rig, a_step, is_starting, open_store, with_store
 
 from turnkeeper.store.tx import StoreLimits
 from turnkeeper.turns.model import StopReason, Turn, TurnStatus
@@ -58,6 +58,22 @@ async def test_an_interrupting_turn_goes_before_those_that_wait_and_ends_the_act
     assert positions == [0, 1, 2]
     await rig.store.end(fence, ANSWER)
     assert await order_of(rig, 3) == [urgent.id, *(turn.id for turn in waiting)]
+
+
+@with_store
+async def test_a_turn_that_was_interrupted_while_it_was_asked_about_never_starts(rig: Rig) -> None:
+    """Row 2: a worker had it, so it could not be overtaken, and its place is the new turn's already."""
+    session = await rig.session()
+    first = await rig.post(session.id)
+    fence = (await rig.claim()).fence
+    urgent = await interrupt(rig, session.id)
+
+    asked = await rig.store.starting(fence, [is_starting(first.id)])
+
+    assert (asked.status, asked.cancel_stop_reason) == (TurnStatus.QUEUED, StopReason.SUPERSEDED)
+    assert "turn.starting" not in await rig.types(session.id)
+    await rig.store.end(fence, UNPAID)
+    assert await order_of(rig, 1) == [urgent.id]
 
 
 async def order_of(rig: Rig, count: int) -> list[str]:

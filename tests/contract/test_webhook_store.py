@@ -8,8 +8,9 @@ from datetime import timedelta
 import orjson
 import pytest
 from sqlalchemy import delete
-from tests.contract.store_rig import ANSWER, BY_APP, Rig, has_started, with_store
+from tests.contract.store_rig import ANSWER, BY_APP, Rig, has_started, open_store, with_store
 
+from turnkeeper.clock import SystemClock
 from turnkeeper.events.webhooks.endpoints import (
     MAX_ENDPOINTS,
     MAX_PER_ENDPOINT,
@@ -29,6 +30,7 @@ from turnkeeper.events.webhooks.schedule import Outcome, Verdict
 from turnkeeper.store.engine import open_engines
 from turnkeeper.store.fanout import WEBHOOK_TOPIC
 from turnkeeper.store.tables import events
+from turnkeeper.testing.fake_clock import FakeClock
 from turnkeeper.turns.ports import NotFound
 
 LEASE_MS = 60_000
@@ -133,6 +135,33 @@ async def test_a_failed_try_comes_back_after_its_delay_with_the_same_bytes(rig: 
     rig.clock.advance(1)
     [second] = await claimed(rig)
     assert (second.body, second.tries) == (first.body, 2)
+
+
+@with_store
+async def test_a_clock_that_is_ahead_keeps_no_event_from_its_first_try(rig: Rig) -> None:
+    await an_endpoint(rig)
+    rig.clock.jump(DAY_MS)
+    await rig.session()
+    rig.clock.jump(-DAY_MS)
+    [found] = await claimed(rig)
+    assert found.delivery.next_attempt_at == found.delivery.created_at
+
+
+async def _tried_a_day_ahead(url: str) -> None:
+    rig = await open_store(url, FakeClock(SystemClock().now()), schedule_by_database=True)
+    await an_endpoint(rig)
+    await rig.session()
+    rig.clock.jump(DAY_MS)
+    [first] = await claimed(rig)
+    assert await tried(rig, first, Outcome(Verdict.RETRY, 0))
+    rig.clock.jump(-DAY_MS)
+    [second] = await claimed(rig)
+    await rig.store.close()
+    assert second.delivery.attempts == 2
+
+
+def test_the_next_try_is_due_by_the_databases_clock_and_not_by_that_of_who_tried(store_url: str) -> None:
+    asyncio.run(_tried_a_day_ahead(store_url))
 
 
 @with_store

@@ -1,8 +1,9 @@
 """Event streams from a real server: no seam, no lost event, an end with a reason."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,26 @@ def test_a_stopping_server_closes_its_streams_and_does_not_wait_for_them(tmp_pat
         assert rest[-1].data["after"] == 1
 
     listening(tmp_path, work)
+
+
+def test_a_stream_whose_events_cannot_be_read_any_more_ends_without_a_trace_of_the_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(door: Door) -> None:
+        session_id = await door.api.session()
+        async with door.stream(f"/v1/sessions/{session_id}/events/stream?after=0") as found:
+            assert [(await anext(found)).event for _ in range(2)] == ["stream.ready", "session.created"]
+            with closing(sqlite3.connect(tmp_path / "turnkeeper.db")) as other:
+                other.execute("ALTER TABLE events RENAME TO lost")
+            assert [frame.event async for frame in found] == []
+        # The server goes on, and says so to whoever asks next.
+        again = await door.client.get(f"/v1/sessions/{session_id}/events")
+        assert (again.status_code, again.json()["code"]) == (503, "database_unavailable")
+
+    listening(tmp_path, work, ApiSettings(poll_ms=20))
+    told = capsys.readouterr().out
+    assert "stream_cut_short" in told
+    assert "Traceback" not in told
 
 
 def test_a_stream_of_a_revoked_key_ends(tmp_path: Path) -> None:

@@ -155,8 +155,9 @@ def build_client_hello(
     profiles: Sequence[str] = ("acs-core",),
     provenance_producer: str = NO_PROVENANCE,
     max_payload_size_bytes: int | None = None,
+    mcp_versions: Sequence[str] = (),
 ) -> dict[str, object]:
-    """The payload of a `handshake/hello`."""
+    """The payload of a `handshake/hello`. `mcp_versions` are those whose messages are wrapped (MCP-05)."""
     payload: dict[str, object] = {
         "acs_versions_supported": [ACS_VERSION],
         "methods_implemented": list(methods),
@@ -166,6 +167,8 @@ def build_client_hello(
     }
     if max_payload_size_bytes is not None:
         payload["max_payload_size_bytes"] = max_payload_size_bytes
+    if mcp_versions:
+        payload["wrapped_protocols"] = [{"protocol": "MCP", "version": version} for version in mcp_versions]
     return payload
 
 

@@ -80,3 +80,5 @@ def _check_client(agent: Fields, fields: Fields, kind: str, clients: Collection[
         fields.note("kind", "harness_not_lent", f"no client {kind} is installed here; installed: {installed}")
     if agent.value("tools"):
         agent.note("tools", "invalid_field", f"/tools is not empty, and {kind} brings its own tools")
+    if agent.value("mcp_servers"):
+        agent.note("mcp_servers", "invalid_field", f"/mcp_servers is not empty, and {kind} brings its own tools")

@@ -11,6 +11,7 @@ import orjson
 
 from turnkeeper.acs.strictjson import JsonValue
 from turnkeeper.api.fields import Fields
+from turnkeeper.turns.mcp_server import MCP_PREFIX
 from turnkeeper.turns.model import ClientTool
 from turnkeeper.turns.permissions import MAX_PERMISSIONS, PATTERN_FORM, PERMISSIONS, Permission
 
@@ -67,7 +68,7 @@ def _client_tool(tool: Fields, known: frozenset[str]) -> ClientTool:
     if tool.value("kind") != "client":
         tool.note("kind", "invalid_field", f"{tool.pointer('kind')} is not client")
     name = tool.required_text("name", max_characters=MAX_NAME_CHARACTERS)
-    if name and (_NAME.match(name) is None or name in known or name in RESERVED_NAMES):
+    if name and (_NAME.match(name) is None or name in known or name in RESERVED_NAMES or name.startswith(MCP_PREFIX)):
         tool.note("name", "invalid_field", f"{name[:100]!r} is taken, or not 1 to 64 letters, digits, _ and -")
     description = tool.required_text("description", max_characters=MAX_DESCRIPTION_CHARACTERS, one_line=False)
     return ClientTool(name, description, _schema(tool))

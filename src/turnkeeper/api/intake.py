@@ -12,6 +12,7 @@ import orjson
 
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_harness import parse_harness
+from turnkeeper.api.agent_mcp import parse_mcp_servers
 from turnkeeper.api.agent_sandbox import parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
@@ -40,7 +41,19 @@ MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
 
 _AGENT_NAMES = frozenset(
-    {"name", "model", "instructions", "tools", "permissions", "limits", "guardian", "metadata", "sandbox", "harness"}
+    {
+        "name",
+        "model",
+        "instructions",
+        "tools",
+        "mcp_servers",
+        "permissions",
+        "limits",
+        "guardian",
+        "metadata",
+        "sandbox",
+        "harness",
+    }
 )
 _SESSION_NAMES = frozenset(
     {"agent_id", "title", "budget", "metadata", "retention_days", "agent_version", "network", "secrets"}
@@ -94,6 +107,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     sandbox = parse_sandbox(box, deps.settings.largest_box)
     network = None if box is None else parse_network(box.object("network"), deps.settings.egress)
     harness = parse_harness(fields, deps.settings.harnesses)
+    mcp_servers = parse_mcp_servers(fields, deps.settings.egress, network or NO_NETWORK)
     fields.finish()
     return NewAgent(
         name,
@@ -108,6 +122,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         sandbox=sandbox,
         harness=harness,
         network=network or NO_NETWORK,
+        mcp_servers=mcp_servers,
     )
 
 

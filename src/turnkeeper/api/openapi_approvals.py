@@ -87,7 +87,7 @@ APPROVAL_ANSWERS: Final[Schema] = {
             "tool": _open(
                 {
                     "name": {"type": "string"},
-                    "kind": {"enum": ["builtin", "client"]},
+                    "kind": {"enum": ["builtin", "client", "mcp"]},
                     "server": {"type": "null"},
                     "input_preview": {},
                     "input_hash": _HASH,

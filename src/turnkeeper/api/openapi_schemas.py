@@ -3,9 +3,11 @@
 from typing import Any, Final
 
 from turnkeeper.api.agent_harness import MAX_WORDS
+from turnkeeper.api.agent_mcp import MAX_HEADERS, MAX_SERVER_TOOLS, MAX_SERVERS, MAX_VARIABLES
 from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
 from turnkeeper.api.problems import PROBLEMS
+from turnkeeper.turns.mcp_server import SERVER_NAME
 from turnkeeper.turns.model import HARNESS_KINDS, StopReason, TurnStatus
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.retention import MAX_RETENTION_DAYS
@@ -53,6 +55,27 @@ def whole_number(low: int, high: int | None = None) -> Schema:
 _NULL: Final[Schema] = {"type": "null"}
 _TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 _METADATA: Final[Schema] = {"type": "object", "description": "Echoed token for token; at most 16 KiB."}
+_TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+_MCP_SERVER: Final[Schema] = closed_object(
+    ("name",),
+    {
+        "name": {"type": "string", "pattern": SERVER_NAME.pattern.replace("\\Z", "$")},
+        "command": nullable({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_WORDS}),
+        "env": nullable({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": MAX_VARIABLES}),
+        "url": nullable({"type": "string", "description": "Streamable HTTP, through the agent's egress."}),
+        "headers": nullable(
+            {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "maxProperties": MAX_HEADERS,
+                "description": "In a value, `${NAME}` stands for the session's secret of that name.",
+            }
+        ),
+        "tools": nullable(
+            {**_TEXTS, "maxItems": MAX_SERVER_TOOLS, "description": "Those that are offered; null: all."}
+        ),
+    },
+)
 _NETWORK: Final[Schema] = nullable(
     closed_object(
         (),
@@ -181,6 +204,7 @@ _REQUESTS: Final[Schema] = {
                     },
                 )
             ),
+            "mcp_servers": nullable({"type": "array", "maxItems": MAX_SERVERS, "items": _MCP_SERVER}),
             "limits": closed_object(
                 (),
                 {
@@ -244,6 +268,7 @@ _ANSWERS: Final[Schema] = {
             "permissions": {"type": "object"},
             "sandbox": {"type": "object"},
             "harness": {"type": "object"},
+            "mcp_servers": {"type": "array", "items": {"type": "object"}},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
             "metadata": {"type": "object"},

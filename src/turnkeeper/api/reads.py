@@ -13,6 +13,7 @@ import orjson
 
 from turnkeeper.acs.strictjson import JsonLimits, member_slices
 from turnkeeper.api.agent_harness import harness_document
+from turnkeeper.api.agent_mcp import mcp_server_document
 from turnkeeper.api.agent_sandbox import sandbox_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.api.networks import network_document
@@ -133,7 +134,7 @@ def render_agent(agent: Agent) -> bytes:
             "model": {"provider": agent.model.provider, "id": agent.model.id, "params": dict(agent.model.params)},
             "instructions": agent.instructions,
             "tools": [*agent.tools, *map(client_tool_document, agent.client_tools)],
-            "mcp_servers": None,
+            "mcp_servers": [mcp_server_document(server) for server in agent.mcp_servers],
             "skills": None,
             "subagents": None,
             "permissions": dict(agent.permissions),

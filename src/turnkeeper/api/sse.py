@@ -16,6 +16,8 @@ RETRY_MS: Final = 1_000
 MAX_BUFFERED_FRAMES: Final = 1_000
 MAX_BUFFERED_BYTES: Final = 1_048_576
 HEARTBEAT: Final = b": heartbeat\n\n"
+CUT_SHORT: Final = b": cut short, come back\n\n"
+"""In place of `stream.closing`, whose reasons are all intended: events could not be read any more."""
 FIRST_LINE: Final = b"retry: %d\n\n" % RETRY_MS
 
 ClosingReason: TypeAlias = Literal[

@@ -11,13 +11,15 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.session_feeds import BATCH_EVENTS
-from turnkeeper.api.sse import FIRST_LINE, ClosingReason, FrameBuffer, Framed, closing_frame, ready_frame
+from turnkeeper.api.sse import CUT_SHORT, FIRST_LINE, ClosingReason, FrameBuffer, Framed, closing_frame, ready_frame
 from turnkeeper.api.stream_texts import StreamedTexts, TextScope
+from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.catalogue import TERMINAL_TYPES
 from turnkeeper.events.envelope import Event
 from turnkeeper.turns.model import ApiKey
@@ -26,6 +28,8 @@ SLOW_READER_MS: Final = 10_000
 CLOSE_GRACE_MS: Final = 5_000
 SESSION_ENDING: Final = "session.closed"
 T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,13 @@ class EventStreamResponse(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _feed(self) -> None:
-        reason = await self._until_over()
-        self._buffer.close(closing_frame(reason, after=self._position))
+        try:
+            last = closing_frame(await self._until_over(), after=self._position)
+        except TurnkeeperError as error:
+            # The answer has begun, so there is no other way to say it. The reader comes back, and is told why not then.
+            _log.warning("stream_cut_short", session_id=self._plan.session_id, problem=error.message)
+            last = CUT_SHORT
+        self._buffer.close(last)
 
     async def _until_over(self) -> ClosingReason:
         deps, settings = self._deps, self._deps.settings

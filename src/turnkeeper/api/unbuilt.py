@@ -12,7 +12,6 @@ from turnkeeper.acs.strictjson import JsonValue
 UnbuiltFields: TypeAlias = Mapping[str, tuple[JsonValue, ...]]
 
 AGENT_FIELDS: Final[UnbuiltFields] = {
-    "mcp_servers": ([],),
     "skills": ([],),
     "subagents": ([],),
     "budget": (),

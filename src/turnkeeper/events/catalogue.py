@@ -261,7 +261,8 @@ def tool_requested(
     input_json: str,
     input_hash: str,
     truncated: bool = False,
-    kind: Literal["builtin", "client"] = "builtin",
+    kind: Literal["builtin", "client", "mcp"] = "builtin",
+    server: str | None = None,
 ) -> NewEvent:
     """The agent wants to call a tool. With `truncated` the input is a string holding the beginning of its text."""
     data: dict[str, object] = {
@@ -269,7 +270,7 @@ def tool_requested(
         "tool_call_id": tool_call_id,
         "name": name,
         "kind": kind,
-        "server": None,
+        "server": server,
         "input": orjson.Fragment(input_json),
         "input_hash": input_hash,
         "truncated": truncated,

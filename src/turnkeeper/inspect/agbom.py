@@ -7,7 +7,7 @@ an instruction text or a provider's address: components are named, not described
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from turnkeeper.acs import canonicalize
@@ -16,8 +16,12 @@ AGBOM_VERSION: Final = "0.1.0"
 UNKNOWN_CONTEXT_WINDOW: Final = 0
 """The schema demands a number; a provider that tells us none gets this one."""
 
+UNKNOWN_VERSION: Final = "unknown"
+
 _BUILTIN_VERSION = "1"
 _PROVIDER = "turnkeeper"
+_LOCAL = "urn:turnkeeper:mcp:"
+_DIGEST = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,32 @@ class ToolComponent:
     capability: str
 
 
+@dataclass(frozen=True, slots=True)
+class ServedTool:
+    """A tool that an MCP server offers; `digest` is of everything it says about it."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerComponent:
+    """An MCP server and what it was found to offer. `version` is its own word; `url` is empty for one in the box."""
+
+    name: str
+    url: str = ""
+    version: str = ""
+    tools: tuple[ServedTool, ...] = ()
+
+
 def render_agbom(
-    *, agent_id: str, agent_name: str, agent_version: int, model: ModelComponent, tools: Sequence[ToolComponent]
+    *,
+    agent_id: str,
+    agent_name: str,
+    agent_version: int,
+    model: ModelComponent,
+    tools: Sequence[ToolComponent],
+    servers: Sequence[ServerComponent] = (),
 ) -> dict[str, object]:
     """The document for `agbom/document`; the same agent version always gives the same one, hash included.
 
@@ -49,15 +77,69 @@ def render_agbom(
         "agbom_version": AGBOM_VERSION,
         "agent": {"agent_id": agent_id, "name": agent_name, "version": str(agent_version)},
         "components": [
-            _registered(component)
-            for component in (_model(model), *(_tool(tool) for tool in sorted(tools, key=lambda tool: tool.name)))
+            *(
+                _registered(component)
+                for component in (_model(model), *(_tool(tool) for tool in sorted(tools, key=lambda tool: tool.name)))
+            ),
+            *(part for server in sorted(servers, key=lambda server: server.name) for part in _server(server)),
         ],
     }
     return document | {"agbom_hash": hashlib.sha256(canonicalize(document)).hexdigest()}
 
 
+def servers_in(document: Mapping[str, object]) -> dict[str, ServerComponent]:
+    """The MCP servers of a document of ours, by name."""
+    components = cast("list[Mapping[str, Any]]", document["components"])
+    tools = {part["id"]: part for part in components if part["type"] == "tool"}
+    return {part["name"]: _server_of(part, tools) for part in components if part["type"] == "mcp_server"}
+
+
+def _server_of(part: Mapping[str, Any], tools: Mapping[str, Mapping[str, Any]]) -> ServerComponent:
+    served = (tools[tool_id] for tool_id in part["mcp_server_fields"]["tools"])
+    return ServerComponent(
+        name=part["name"],
+        url="" if part["endpoint"].startswith(_LOCAL) else part["endpoint"],
+        version="" if part["version"] == UNKNOWN_VERSION else part["version"],
+        tools=tuple(ServedTool(tool["name"], tool["version"].removeprefix(_DIGEST)) for tool in served),
+    )
+
+
+def _server(server: ServerComponent) -> list[dict[str, object]]:
+    name = f"mcp_server:{server.name}"
+    component = {
+        "id": name,
+        "type": "mcp_server",
+        "name": server.name,
+        "version": server.version or UNKNOWN_VERSION,
+        "endpoint": server.url or f"{_LOCAL}{server.name}",
+        "mcp_server_fields": {"tools": [f"tool:{tool.name}" for tool in server.tools]},
+    }
+    return [_registered(component), *(_found(_served(tool, server), server) for tool in server.tools)]
+
+
+def _served(tool: ServedTool, server: ServerComponent) -> dict[str, object]:
+    return {
+        "id": f"tool:{tool.name}",
+        "type": "tool",
+        "name": tool.name,
+        # What a tool says of itself is all there is to tell one version of it from another.
+        "version": f"{_DIGEST}{tool.digest}",
+        "provider": f"mcp:{server.name}",
+        "tool_fields": {"capability": tool.name},
+    }
+
+
+def _found(component: Mapping[str, object], server: ServerComponent) -> dict[str, object]:
+    provenance = {
+        "provenance_id": f"agbom:{component['id']}",
+        "origin": "external",
+        "source_id": f"mcp:{server.name}",
+    }
+    return {**component, "registration_provenance": provenance}
+
+
 def _registered(component: Mapping[str, object]) -> dict[str, object]:
-    # All of it was configured, nothing was found at run time (INSP-06).
+    # It was configured, and not found at run time (INSP-06).
     provenance = {"provenance_id": f"agbom:{component['id']}", "origin": "system", "source_id": _PROVIDER}
     return {**component, "registration_provenance": provenance}
 

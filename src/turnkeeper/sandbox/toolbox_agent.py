@@ -7,8 +7,12 @@ text, validated arguments and an answer to every line.
 Request: `{"id", "tool", "arguments", "timeout_ms", "max_output_bytes"}`.
 Answer: `{"id", "status": "ok" | "error" | "timeout", "text", "exit_status": int | null, "truncated"}`.
 The first line out is the answer to id 0: the agent is there.
+
+It also keeps programs that speak MCP over their stdio (`server_start`, `server_exchange`, `server_stop`): it carries
+their bytes and reads none of them. No model is told about these three.
 """
 
+import base64
 import ctypes
 import errno
 import json
@@ -37,6 +41,8 @@ OOM_SCORE = "500"
 EGRESS_SOCKET = "/run/egress/egress.sock"
 EGRESS_PORT = 3128
 EGRESS_BACKLOG = 64
+MAX_SERVERS = 16
+MAX_LAST_WORDS_BYTES = 2000
 
 Answer = dict[str, object]
 Arguments = Mapping[str, object]
@@ -47,6 +53,9 @@ ARGUMENTS: Mapping[str, Mapping[str, tuple[type, bool]]] = {
     "read_file": {"path": (str, True), "offset": (int, False), "max_bytes": (int, False)},
     "write_file": {"path": (str, True), "content": (str, True)},
     "list_files": {"path": (str, False)},
+    "server_start": {"server": (str, True), "command": (list, True), "environment": (dict, True)},
+    "server_exchange": {"server": (str, True), "content": (str, True), "wait_ms": (int, True)},
+    "server_stop": {"server": (str, True)},
 }
 
 
@@ -71,13 +80,25 @@ def checked(arguments: object, wanted: Mapping[str, tuple[type, bool]]) -> Argum
 
 def check_value(name: str, value: object, kind: type) -> None:
     """Raises `BadArguments` unless `value` is a text without NUL, or a count, as `kind` wants."""
-    if kind is str:
+    if kind in (list, dict):
+        if not is_texts(value, kind):
+            raise BadArguments(f"{name!r} must hold texts without NUL characters")
+    elif kind is str:
         if not isinstance(value, str):
             raise BadArguments(f"{name!r} must be a string")
         if name != "content" and "\0" in value:
             raise BadArguments(f"{name!r} must not hold a NUL character")
     elif not is_count(value):
         raise BadArguments(f"{name!r} must be a whole number from 0")
+
+
+def is_texts(value: object, kind: type) -> bool:
+    """Whether it is a list of texts that is not empty, or an object of texts, as `kind` wants."""
+    if not isinstance(value, kind):
+        return False
+    given = cast("list[object] | dict[object, object]", value)
+    texts = [*given, *given.values()] if isinstance(given, dict) else given
+    return (bool(texts) or kind is dict) and all(isinstance(text, str) and "\0" not in text for text in texts)
 
 
 def is_count(value: object) -> bool:
@@ -132,6 +153,77 @@ class Output:
         return head + marker + tail, True
 
 
+class Server:
+    """A program that is kept running, and spoken to over its standard input and output."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe is not None]
+        self.into, self.out, self.err = (pipe.fileno() for pipe in self.pipes)
+        self.last_words = bytearray()
+        for pipe in self.pipes:
+            os.set_blocking(pipe.fileno(), False)
+
+    def exchange(self, data: bytes, limit: int, *, write_by: float, read_by: float) -> tuple[bytes, bool]:
+        """Write all of `data`; then what it says up to the next line's end, and whether it has ended.
+
+        Reads no more than `limit`; what it says beyond waits in its pipe, and so does the program.
+        """
+        said, left, ended = bytearray(), memoryview(data), False
+        with selectors.DefaultSelector() as watched:
+            watched.register(self.out, selectors.EVENT_READ)
+            watched.register(self.err, selectors.EVENT_READ)
+            watched.register(self.into, selectors.EVENT_WRITE)
+            while not ended and (left or not (b"\n" in said or len(said) >= limit)):
+                wait = (write_by if left else read_by) - time.monotonic()
+                ready = {key.fd for key, _ in watched.select(max(wait, 0))}
+                if self.into in ready:
+                    left = left[self.write(left) :]
+                    if not left:
+                        watched.unregister(self.into)
+                if self.err in ready and not self.listen():
+                    watched.unregister(self.err)
+                if self.out in ready and len(said) < limit:
+                    said += (chunk := os.read(self.out, limit - len(said)))
+                    ended = not chunk
+                if wait <= 0:
+                    break
+        if left and not ended:
+            raise OSError(errno.ETIMEDOUT, "the server does not read what it is sent")
+        return bytes(said), ended
+
+    def write(self, data: memoryview) -> int:
+        """How much of it the program's pipe took; all of it where nobody reads any more, which its output shows."""
+        try:
+            return os.write(self.into, data)
+        except BrokenPipeError:
+            return len(data)
+
+    def listen(self) -> bool:
+        """Keep the end of what it says on the side; False when nothing more comes."""
+        chunk = os.read(self.err, CHUNK_BYTES)
+        self.last_words += chunk
+        del self.last_words[:-MAX_LAST_WORDS_BYTES]
+        return bool(chunk)
+
+    def listen_out(self) -> None:
+        """Keep its last words, which are in the pipe by now."""
+        try:
+            while self.listen():
+                continue
+        except BlockingIOError:
+            # A program that it started holds the other end.
+            return
+
+    def stop(self) -> int | None:
+        """End it and what it started in its session; its exit status."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        for pipe in self.pipes:
+            pipe.close()
+        return self.process.wait()
+
+
 class Agent:
     """Serves calls from one pair of file descriptors; `root` is the workspace."""
 
@@ -146,7 +238,11 @@ class Agent:
             "read_file": self.read_file,
             "write_file": self.write_file,
             "list_files": self.list_files,
+            "server_start": self.server_start,
+            "server_exchange": self.server_exchange,
+            "server_stop": self.server_stop,
         }
+        self.servers: dict[str, Server] = {}
 
     def serve(self) -> None:
         """Answer every line until the input ends."""
@@ -274,6 +370,56 @@ class Agent:
         lines = sorted(describe(entry) for entry in found[:MAX_LIST_ENTRIES])
         text, shortened = cut("\n".join(lines).encode("utf-8", "replace"), limit)
         return answer("ok", text, truncated=shortened or len(found) > MAX_LIST_ENTRIES)
+
+    def server_start(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
+        """Start a program; one of the same name is ended first."""
+        given = checked(arguments, ARGUMENTS["server_start"])
+        name, command = text_of(given["server"]), cast("list[str]", given["command"])
+        environment = os.environ | cast("dict[str, str]", given["environment"])
+        self.forget_server(name)
+        if len(self.servers) >= MAX_SERVERS:
+            raise BadArguments(f"there are {MAX_SERVERS} servers already")
+        self.servers[name] = Server(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                cwd=self.root,
+                env=environment,
+                start_new_session=True,
+            )
+        )
+        offer_to_oom(self.servers[name].process.pid)
+        return answer("ok", "started")
+
+    def server_exchange(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
+        """Send text to a program and wait for a line of its; the bytes it said, in base64. Its end is an error."""
+        given = checked(arguments, ARGUMENTS["server_exchange"])
+        server = self.servers.get(text_of(given["server"]))
+        if server is None:
+            raise BadArguments("no such server runs")
+        data = text_of(given["content"]).encode("utf-8", "replace")
+        now = time.monotonic()
+        said, ended = server.exchange(
+            data, limit // 4 * 3, write_by=now + timeout_ms / 1000, read_by=now + whole(given["wait_ms"], 0) / 1000
+        )
+        if said or not ended:
+            return answer("ok", base64.b64encode(said).decode("ascii"))
+        server.listen_out()
+        text, _ = cut(bytes(server.last_words), limit)
+        return answer("error", text, exit_status=self.forget_server(text_of(given["server"])))
+
+    def server_stop(self, arguments: Arguments, timeout_ms: int, limit: int) -> Answer:
+        """End a program."""
+        given = checked(arguments, ARGUMENTS["server_stop"])
+        return answer("ok", "", exit_status=self.forget_server(text_of(given["server"])))
+
+    def forget_server(self, name: str) -> int | None:
+        """End a program and what it started; its exit status, where there was one."""
+        server = self.servers.pop(name, None)
+        return None if server is None else server.stop()
 
     def open_regular(self, path: str, flags: int) -> "Descriptor":
         """Open a regular file and nothing else: a pipe would block and a device never ends."""

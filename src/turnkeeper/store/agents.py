@@ -127,4 +127,5 @@ def _columns(tx: Tx, new: NewAgent) -> dict[str, object]:
         "stream_before_decision": new.stream_before_decision,
         "sandbox_json": to_json({**asdict(new.sandbox), "network": asdict(new.network)}),
         "harness_json": to_json(asdict(new.harness)),
+        "mcp_servers_json": to_json([asdict(server) for server in new.mcp_servers]),
     }

@@ -31,7 +31,7 @@ from turnkeeper.events.webhooks.endpoints import (
 )
 from turnkeeper.events.webhooks.ports import Listed, Replay
 from turnkeeper.events.webhooks.schedule import Outcome, Verdict, is_failing_too_long
-from turnkeeper.store.fanout import WEBHOOK_TOPIC, Owed, delivery_row
+from turnkeeper.store.fanout import AT_ONCE, WEBHOOK_TOPIC, Owed, delivery_row
 from turnkeeper.store.pages import load_page
 from turnkeeper.store.rows import to_event
 from turnkeeper.store.tables import events
@@ -58,18 +58,18 @@ _ABOUT_WEBHOOKS: Final = "webhook_"
 _FREE: Final[dict[str, object]] = {"owner": None, "lease_expires_at": None}
 
 
-def claim_deliveries(tx: Tx, owner: str, *, limit: int, lease_ms: int) -> tuple[Claimed, ...]:
+def claim_deliveries(tx: Tx, owner: str, *, at: datetime, limit: int, lease_ms: int) -> tuple[Claimed, ...]:
     """Deliveries that are due, first tries before repeated ones, at most `MAX_PER_ENDPOINT` of an endpoint at once."""
     claimed: list[Claimed] = []
-    for endpoint in _endpoints_with_work(tx):
-        room = min(MAX_PER_ENDPOINT - _in_flight(tx, endpoint.id), limit - len(claimed))
+    for endpoint in _endpoints_with_work(tx, at):
+        room = min(MAX_PER_ENDPOINT - _in_flight(tx, endpoint.id, at), limit - len(claimed))
         if room > 0:
-            rows = _due_rows(tx, endpoint, room)
-            claimed += _taken(tx, endpoint, rows, owner, tx.now + timedelta(milliseconds=lease_ms))
+            rows = _due_rows(tx, endpoint, room, at)
+            claimed += _taken(tx, endpoint, rows, owner, at + timedelta(milliseconds=lease_ms))
     return tuple(claimed)
 
 
-def record_attempt(tx: Tx, claimed: Claimed, attempt: Attempt, outcome: Outcome) -> bool:
+def record_attempt(tx: Tx, claimed: Claimed, attempt: Attempt, outcome: Outcome, *, at: datetime) -> bool:
     """What a try led to. False, and nothing written, when the delivery is no longer this owner's."""
     try:
         endpoint = lock_endpoint(tx, claimed.endpoint.id)
@@ -81,11 +81,11 @@ def record_attempt(tx: Tx, claimed: Claimed, attempt: Attempt, outcome: Outcome)
         webhook_deliveries.c.attempts == claimed.delivery.attempts,
         IS_WAITING,
     )
-    changed = tx.conn.execute(update(webhook_deliveries).where(*ours).values(_fate(tx, attempt, outcome)))
+    changed = tx.conn.execute(update(webhook_deliveries).where(*ours).values(_fate(tx, attempt, outcome, at)))
     if changed.rowcount != 1:
         return False
     tx.conn.execute(insert(webhook_attempts), _attempt_row(claimed.delivery.id, attempt))
-    _judge_endpoint(tx, endpoint, outcome)
+    _judge_endpoint(tx, endpoint, outcome, at)
     if outcome.verdict is Verdict.DEAD:
         _tell_of_death(tx, endpoint, claimed.delivery, attempt)
     tx.topics.add(WEBHOOK_TOPIC)
@@ -129,18 +129,18 @@ def delivery_view(conn: Connection, delivery_id: str) -> DeliveryView:
     return DeliveryView(delivery, url, body, tuple(_to_attempt(row) for row in reversed(rows)))
 
 
-def retry_delivery(tx: Tx, delivery_id: str) -> Delivery:
+def retry_delivery(tx: Tx, delivery_id: str, *, at: datetime) -> Delivery:
     """A new round for a delivery that has ended. Raises `NotFound`, `DeliveryPending`."""
     delivery = _delivery(tx.conn, delivery_id)
     lock_endpoint(tx, delivery.endpoint_id)
     ended = (webhook_deliveries.c.id == delivery_id, webhook_deliveries.c.status != DeliveryStatus.PENDING.value)
-    if tx.conn.execute(update(webhook_deliveries).where(*ended).values(_new_round(tx))).rowcount != 1:
+    if tx.conn.execute(update(webhook_deliveries).where(*ended).values(_new_round(at))).rowcount != 1:
         raise DeliveryPending(f"{delivery_id} is being tried; its next try is listed with it")
     tx.topics.add(WEBHOOK_TOPIC)
     return _delivery(tx.conn, delivery_id)
 
 
-def replay(tx: Tx, endpoint_id: str, wanted: Replay) -> int:
+def replay(tx: Tx, endpoint_id: str, wanted: Replay, *, at: datetime) -> int:
     """A new round for deliveries of a time, oldest first; how many, at most `MAX_REPLAYED`. Raises `NotFound`."""
     lock_endpoint(tx, endpoint_id)
     statuses = [DeliveryStatus.DEAD.value]
@@ -162,7 +162,7 @@ def replay(tx: Tx, endpoint_id: str, wanted: Replay) -> int:
     chosen = [delivery_id for delivery_id, event_type in rows if wants(wanted.types, (), event_type, None)]
     for start in range(0, len(chosen), 500):
         part = chosen[start : start + 500]
-        tx.conn.execute(update(table).where(table.c.id.in_(part)).values(_new_round(tx)))
+        tx.conn.execute(update(table).where(table.c.id.in_(part)).values(_new_round(at)))
     tx.topics.add(WEBHOOK_TOPIC)
     return len(chosen)
 
@@ -190,15 +190,15 @@ def to_delivery(row: RowMapping) -> Delivery:
         status=DeliveryStatus(row["status"]),
         attempts=row["attempts"],
         last_status=row["last_status"],
-        next_attempt_at=row["next_at"],
+        next_attempt_at=row["created_at"] if row["next_at"] == AT_ONCE else row["next_at"],
         created_at=row["created_at"],
         ended_at=row["ended_at"],
     )
 
 
-def _endpoints_with_work(tx: Tx) -> list[Endpoint]:
+def _endpoints_with_work(tx: Tx, at: datetime) -> list[Endpoint]:
     due = select(webhook_deliveries.c.id).where(
-        webhook_deliveries.c.endpoint_id == webhook_endpoints.c.id, IS_WAITING, _is_due(tx)
+        webhook_deliveries.c.endpoint_id == webhook_endpoints.c.id, IS_WAITING, _is_due(at)
     )
     query = (
         select(webhook_endpoints)
@@ -210,23 +210,21 @@ def _endpoints_with_work(tx: Tx) -> list[Endpoint]:
     return [to_endpoint(row) for row in tx.conn.execute(query).mappings()]
 
 
-def _is_due(tx: Tx) -> ColumnElement[bool]:
+def _is_due(at: datetime) -> ColumnElement[bool]:
     table = webhook_deliveries
-    unowned = or_(table.c.owner.is_(None), table.c.lease_expires_at <= tx.now)
-    return and_(table.c.next_at <= tx.now, unowned)
+    unowned = or_(table.c.owner.is_(None), table.c.lease_expires_at <= at)
+    return and_(table.c.next_at <= at, unowned)
 
 
-def _in_flight(tx: Tx, endpoint_id: str) -> int:
+def _in_flight(tx: Tx, endpoint_id: str, at: datetime) -> int:
     table = webhook_deliveries
-    query = select(func.count()).where(
-        table.c.endpoint_id == endpoint_id, IS_WAITING, table.c.lease_expires_at > tx.now
-    )
+    query = select(func.count()).where(table.c.endpoint_id == endpoint_id, IS_WAITING, table.c.lease_expires_at > at)
     return tx.conn.execute(query).scalar_one()
 
 
-def _due_rows(tx: Tx, endpoint: Endpoint, room: int) -> Sequence[RowMapping]:
+def _due_rows(tx: Tx, endpoint: Endpoint, room: int, at: datetime) -> Sequence[RowMapping]:
     table = webhook_deliveries
-    query = select(table).where(table.c.endpoint_id == endpoint.id, IS_WAITING, _is_due(tx))
+    query = select(table).where(table.c.endpoint_id == endpoint.id, IS_WAITING, _is_due(at))
     if endpoint.ordering == "session":
         query = query.where(or_(table.c.session_id.is_(None), ~_earlier_waits()))
     return tx.conn.execute(query.order_by(table.c.tries > 0, table.c.next_at, table.c.id).limit(room)).mappings().all()
@@ -291,29 +289,29 @@ def _body(event: Event | ProjectEvent) -> bytes:
     return whole if len(whole) <= MAX_BODY_BYTES else render_event(event, data_url=f"/v1/events/{event.id}")
 
 
-def _fate(tx: Tx, attempt: Attempt, outcome: Outcome) -> dict[str, object]:
+def _fate(tx: Tx, attempt: Attempt, outcome: Outcome, at: datetime) -> dict[str, object]:
     told = {**_FREE, "last_status": attempt.status}
     if outcome.verdict is Verdict.RETRY:
-        return {**told, "next_at": tx.now + timedelta(milliseconds=outcome.delay_ms)}
+        return {**told, "next_at": at + timedelta(milliseconds=outcome.delay_ms)}
     return {**told, "status": outcome.verdict.value, "next_at": None, "ended_at": tx.now}
 
 
-def _new_round(tx: Tx) -> dict[str, object]:
-    return {**_FREE, "status": DeliveryStatus.PENDING.value, "tries": 0, "next_at": tx.now, "ended_at": None}
+def _new_round(at: datetime) -> dict[str, object]:
+    return {**_FREE, "status": DeliveryStatus.PENDING.value, "tries": 0, "next_at": at, "ended_at": None}
 
 
-def _judge_endpoint(tx: Tx, endpoint: Endpoint, outcome: Outcome) -> None:
+def _judge_endpoint(tx: Tx, endpoint: Endpoint, outcome: Outcome, at: datetime) -> None:
     by_id = webhook_endpoints.c.id == endpoint.id
     if outcome.verdict is Verdict.DELIVERED:
         if endpoint.failing_since is not None:
             tx.conn.execute(update(webhook_endpoints).where(by_id).values(failing_since=None))
         return
-    since = endpoint.failing_since or tx.now
+    since = endpoint.failing_since or at
     if endpoint.failing_since is None:
         tx.conn.execute(update(webhook_endpoints).where(by_id).values(failing_since=since))
     if outcome.gone:
         _switch_off(tx, endpoint, "gone", since)
-    elif is_failing_too_long(since, tx.now):
+    elif is_failing_too_long(since, at):
         _switch_off(tx, endpoint, "failing", since)
 
 

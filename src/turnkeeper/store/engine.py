@@ -7,6 +7,7 @@ raises is rolled back. A body may be run again when the database asks for it, so
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, make_url
@@ -90,6 +91,10 @@ class Database:
         """Takes a name until the end of the transaction, waiting so long; whether it could. If not, roll back."""
         return self._engines.lock_name(connection, name, wait_ms)
 
+    def read_clock(self, connection: Connection) -> datetime:
+        """The database's own time."""
+        return self._engines.read_clock(connection)
+
     async def close(self) -> None:
         """Waits for running transactions and closes every connection."""
         await asyncio.to_thread(self._close)
@@ -113,20 +118,28 @@ class Database:
             try:
                 with self._engines.writer.begin() as connection:
                     result = body(connection)
-            except (OperationalError, InterfaceError) as error:
-                if left and self._engines.is_transient(error):
-                    continue
-                raise _unavailable(error) from error
+            except DBAPIError as error:
+                self._again_or_raise(error, left)
+                continue
             committed()
             return result
         raise AssertionError("the last try either returned or raised")
 
     def _read(self, body: Callable[[Connection], T]) -> T:
-        try:
-            with self._engines.reader.begin() as connection:
-                return body(connection)
-        except (OperationalError, InterfaceError) as error:
+        for left in range(MAX_TRIES - 1, -1, -1):
+            try:
+                with self._engines.reader.begin() as connection:
+                    return body(connection)
+            except DBAPIError as error:
+                self._again_or_raise(error, left)
+        raise AssertionError("the last try either returned or raised")
+
+    def _again_or_raise(self, error: DBAPIError, left: int) -> None:
+        if left and self._engines.is_transient(error):
+            return
+        if isinstance(error, (OperationalError, InterfaceError)):
             raise _unavailable(error) from error
+        raise error
 
 
 def _unavailable(error: DBAPIError) -> StoreUnavailable:

@@ -11,6 +11,7 @@ from typing import Final, cast
 import orjson
 from sqlalchemy import Connection, RowMapping, bindparam, select
 
+from turnkeeper.clock import from_epoch_ms
 from turnkeeper.events.envelope import Event
 from turnkeeper.events.webhooks.endpoints import DeliveryStatus, wants
 from turnkeeper.ids import IdSource
@@ -19,6 +20,8 @@ from turnkeeper.store.tables import sessions
 from turnkeeper.store.webhook_tables import webhook_deliveries, webhook_endpoints
 
 WEBHOOK_TOPIC: Final = "webhooks"
+AT_ONCE: Final = from_epoch_ms(0)
+"""When a first try is due: at no time that the clock of whoever writes the event could be ahead of."""
 
 _ENABLED: Final = select(
     webhook_endpoints.c.id, webhook_endpoints.c.types_json, webhook_endpoints.c.agent_ids_json
@@ -78,7 +81,7 @@ def delivery_row(ids: IdSource, now: datetime, endpoint_id: str, owed: Owed) -> 
         "status": DeliveryStatus.PENDING.value,
         "attempts": 0,
         "tries": 0,
-        "next_at": now,
+        "next_at": AT_ONCE,
         "created_at": now,
     }
 

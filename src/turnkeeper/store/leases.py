@@ -78,21 +78,27 @@ def release(tx: Tx, fence: Fence) -> None:
 
 
 def starting(tx: Tx, fence: Fence, events: Sequence[NewEvent]) -> Turn:
-    """Row 8. Raises `StaleFence`, `IllegalTransition`."""
-    return _move(tx, fence, Happening.DISPATCHED, {"tries": 1}, events)
+    """Row 8; a turn that was asked to stop stays where it is. Raises `StaleFence`, `IllegalTransition`."""
+    lock_session(tx, fence.session_id)
+    turn = fenced_turn(tx, fence)
+    # Whoever interrupts is promised the place before all that have not started, and is in the queue already.
+    if turn.cancel_mode is not None:
+        return turn
+    return _move(tx, fence, transition(turn.status, Happening.DISPATCHED), values={"tries": 1}, events=events)
 
 
 def started(tx: Tx, fence: Fence, events: Sequence[NewEvent], *, resumed: bool = False) -> Turn:
     """Row 9: from here there is an attempt, or a paused one goes on. Raises `StaleFence`, `IllegalTransition`."""
+    lock_session(tx, fence.session_id)
     if resumed:
-        lock_session(tx, fence.session_id)
         end_pause(tx, fence.turn_id)
     values: dict[str, object] = {
         "attempt": turns.c.attempt + (0 if resumed else 1),
         "started_at": func.coalesce(turns.c.started_at, epoch_ms(tx.now)),
         "active_since": tx.now,
     }
-    return _move(tx, fence, Happening.STARTED, values, events)
+    row = transition(fenced_turn(tx, fence).status, Happening.STARTED)
+    return _move(tx, fence, row, values=values, events=events)
 
 
 def retry_start(tx: Tx, fence: Fence) -> Turn:
@@ -139,9 +145,7 @@ def submissions_of(conn: Connection, turn_id: str) -> Sequence[RowMapping]:
     return conn.execute(query).mappings().all()
 
 
-def _move(tx: Tx, fence: Fence, happening: Happening, values: dict[str, object], events: Sequence[NewEvent]) -> Turn:
-    lock_session(tx, fence.session_id)
-    row = transition(fenced_turn(tx, fence).status, happening)
+def _move(tx: Tx, fence: Fence, row: Transition, *, values: dict[str, object], events: Sequence[NewEvent]) -> Turn:
     require_event(row, events)
     write_turn(tx, fence, {**values, "status": row.next.value}, events)
     return load_turn(tx.conn, fence.turn_id, tx.now)

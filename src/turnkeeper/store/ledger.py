@@ -63,7 +63,10 @@ def reserve_call(
         append_events(tx, fence.session_id, announce(tx, turn, accounts, cap))
         return cap
     call = _next_call(tx.conn, fence.turn_id)
-    add(tx.conn, model_calls, _reserved(tx, turn, call, input_tokens, cap) | {"price_json": price_json(price)})
+    # By a clock that is behind it would have begun before the windows it is charged in, and never be settled there.
+    began_at = max([tx.now, *(account.counts_from for account in accounts)])
+    row = _reserved(tx, turn, call, input_tokens, cap) | {"price_json": price_json(price), "created_at": began_at}
+    add(tx.conn, model_calls, row)
     held = _held(input_tokens, cap, price)
     store_accounts(tx, [charged(account, reserved=held) for account in accounts])
     return CallGrant(call, cap, active_left_ms(purses))
@@ -213,7 +216,6 @@ def _reserved(tx: Tx, turn: RowMapping, call: int, input_tokens: int, cap: int) 
         "accepted": False,
         "estimated": False,
         "retries": 0,
-        "created_at": tx.now,
     }
 
 

@@ -7,6 +7,7 @@ import orjson
 from sqlalchemy import RowMapping
 
 from turnkeeper.events.envelope import Event
+from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.model import (
     Agent,
     AgentLimits,
@@ -57,6 +58,19 @@ def to_agent(row: RowMapping) -> Agent:
         sandbox=_box_size(row["sandbox_json"]),
         network=_network(_object(row["sandbox_json"]).get("network")),
         harness=_harness(_object(row["harness_json"])),
+        mcp_servers=tuple(_mcp_server(server) for server in orjson.loads(row["mcp_servers_json"])),
+    )
+
+
+def _mcp_server(members: Mapping[str, Any]) -> McpServer:
+    tools = members["tools"]
+    return McpServer(
+        members["name"],
+        tuple(members["command"]),
+        members["environment"],
+        members["url"],
+        members["headers"],
+        None if tools is None else tuple(tools),
     )
 
 

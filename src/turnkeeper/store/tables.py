@@ -100,6 +100,7 @@ def _agent_version() -> tuple[Column[Any], ...]:
         Column("stream_before_decision", Boolean, nullable=False, server_default=false()),
         Column("sandbox_json", Text, nullable=False, server_default="{}"),
         Column("harness_json", Text, nullable=False, server_default="{}"),
+        Column("mcp_servers_json", Text, nullable=False, server_default="[]"),
     )
 
 

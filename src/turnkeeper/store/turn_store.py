@@ -6,6 +6,7 @@ session changed, from the thread that committed, so that a caller who was cancel
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Literal, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, select
@@ -113,6 +114,7 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         limits: StoreLimits,
         *,
         observe: Observe,
+        schedule: Clock | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -120,6 +122,7 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         self._wakeups = wakeups
         self._limits = limits
         self._observe = observe
+        self._schedule = schedule
 
     @classmethod
     async def open(
@@ -132,11 +135,13 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         limits: StoreLimits | None = None,
         read_only: bool = False,
         observe: Observe = unobserved,
+        schedule: Clock | None = None,
     ) -> "SqlTurnStore":
         """The store behind `sqlite:////path` or `postgresql+psycopg://…`, its tables up to date.
 
-        With `read_only` nothing is made and nothing migrated. `observe` hears what was committed. Raises
-        `StoreUrlInvalid`, `SchemaOutdated`, `StoreUnavailable`.
+        With `read_only` nothing is made and nothing migrated. `observe` hears what was committed. Deliveries are due by
+        the database's clock, which all processes share, unless `schedule` is given. Raises `StoreUrlInvalid`,
+        `SchemaOutdated`, `StoreUnavailable`.
         """
         engines = open_engines(url, read_only=read_only)
         database = Database(engines)
@@ -145,11 +150,11 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         except BaseException:
             await database.close()
             raise
-        return cls(database, clock, ids, wakeups, limits or StoreLimits(), observe=observe)
+        return cls(database, clock, ids, wakeups, limits or StoreLimits(), observe=observe, schedule=schedule)
 
     def webhooks(self) -> SqlWebhookStore:
         """Webhooks in the same database, for as long as this store is open."""
-        return SqlWebhookStore(self._read, self._write)
+        return SqlWebhookStore(self._read, self._write, self._schedule_time)
 
     def retention(self) -> SqlRetentionStore:
         """The end of sessions, in the same database, for as long as this store is open."""
@@ -407,6 +412,11 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
 
     async def history(self, session_id: str, *, without: str | None, limit: int) -> tuple[Event, ...]:
         return await self._read(lambda conn: events.history(conn, session_id, without=without, limit=limit))
+
+    def _schedule_time(self, tx: Tx) -> datetime:
+        if self._schedule is None:
+            return self._database.read_clock(tx.conn)
+        return from_epoch_ms(epoch_ms(self._schedule.now()))
 
     async def _read(self, body: Callable[[Connection], T]) -> T:
         return await self._database.read(body)

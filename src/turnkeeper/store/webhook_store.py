@@ -1,4 +1,8 @@
-"""`WebhookStore` on SQL: every method is one transaction of the modules beside this one."""
+"""`WebhookStore` on SQL: every method is one transaction of the modules beside this one.
+
+When a delivery is due and how long a lease on it lasts is told by one clock for all who deliver, handed in as
+`schedule_time`: the clocks of two workers may disagree, and one that is set must not keep a delivery from its next try.
+"""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -40,9 +44,10 @@ class Writes(Protocol):
 class SqlWebhookStore(WebhookStore):
     """Webhooks in the turn store's database."""
 
-    def __init__(self, read: Reads, write: Writes) -> None:
+    def __init__(self, read: Reads, write: Writes, schedule_time: Callable[[Tx], datetime]) -> None:
         self._read = read
         self._write = write
+        self._schedule_time = schedule_time
 
     async def create_endpoint(self, new: NewEndpoint, *, secret: str) -> Endpoint:
         return await self._write(lambda tx: webhooks.create_endpoint(tx, new, secret=secret))
@@ -78,16 +83,22 @@ class SqlWebhookStore(WebhookStore):
         return await self._read(lambda conn: webhooks.project_event_by_id(conn, event_id))
 
     async def retry(self, delivery_id: str) -> Delivery:
-        return await self._write(lambda tx: deliveries.retry_delivery(tx, delivery_id))
+        return await self._write(lambda tx: deliveries.retry_delivery(tx, delivery_id, at=self._schedule_time(tx)))
 
     async def replay(self, endpoint_id: str, wanted: Replay) -> int:
-        return await self._write(lambda tx: deliveries.replay(tx, endpoint_id, wanted))
+        return await self._write(lambda tx: deliveries.replay(tx, endpoint_id, wanted, at=self._schedule_time(tx)))
 
     async def send_test(self, endpoint_id: str) -> Delivery:
         return await self._write(lambda tx: deliveries.send_test(tx, endpoint_id))
 
     async def claim_deliveries(self, owner: str, *, limit: int, lease_ms: int) -> tuple[Claimed, ...]:
-        return await self._write(lambda tx: deliveries.claim_deliveries(tx, owner, limit=limit, lease_ms=lease_ms))
+        def body(tx: Tx) -> tuple[Claimed, ...]:
+            return deliveries.claim_deliveries(tx, owner, at=self._schedule_time(tx), limit=limit, lease_ms=lease_ms)
+
+        return await self._write(body)
 
     async def record_attempt(self, claimed: Claimed, attempt: Attempt, outcome: Outcome) -> bool:
-        return await self._write(lambda tx: deliveries.record_attempt(tx, claimed, attempt, outcome))
+        def body(tx: Tx) -> bool:
+            return deliveries.record_attempt(tx, claimed, attempt, outcome, at=self._schedule_time(tx))
+
+        return await self._write(body)

@@ -212,6 +212,10 @@ class RecordingSandbox:
         self.tool_boxes.append(box)
         return box
 
+    def web(self, network: NetworkOrder) -> None:
+        """There is no way out of here."""
+        del network
+
     @property
     def left_behind(self) -> list[str]:
         """Boxes that nobody killed."""

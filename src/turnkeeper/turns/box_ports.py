@@ -142,8 +142,41 @@ class NetworkOrder:
     secrets: tuple[NetworkSecret, ...] = ()
 
 
+class WebAnswer(Protocol):
+    """The answer to a request, whose head is there. What it says comes from outside."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Their names in small letters."""
+        ...
+
+    async def part(self, *, timeout_ms: int) -> bytes | None:
+        """The data of the next event of a stream, or a whole body; None at the end. Raises `TimeoutError`."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the connection. Idempotent."""
+        ...
+
+
+class Web(Protocol):
+    """Requests on an agent's behalf, by the same rules as those of its box."""
+
+    async def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, timeout_ms: int, max_bytes: int
+    ) -> WebAnswer:
+        """The head of an answer. `max_bytes` is what one part of it may have."""
+        ...
+
+    async def close(self) -> None:
+        """Ends every connection. Idempotent."""
+        ...
+
+
 class Boxes(Protocol):
-    """Where boxes come from."""
+    """Where boxes come from, and the way out of them."""
 
     @property
     def kind(self) -> str:
@@ -152,6 +185,9 @@ class Boxes(Protocol):
 
     async def loop_box(self, order: LoopOrder) -> LoopBox: ...
     async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox: ...
+    def web(self, network: NetworkOrder) -> Web | None:
+        """The way out for the platform itself; None where the operator lends none."""
+        ...
 
 
 class TurnMeter(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from turnkeeper.turns.ports import StaleFence
+from turnkeeper.turns.ports import StaleFence, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -18,11 +18,17 @@ _log = structlog.get_logger(__name__)
 
 
 async def contained(what: str, work: Coroutine[Any, Any, T], subject: str | None = None) -> T | None:
-    """The result of a piece of work, or None where it failed: logged here and nowhere else. Raises `StaleFence`."""
+    """The result of a piece of work, or None where it failed: logged here and nowhere else. Raises `StaleFence`.
+
+    A database that is away is no fault of ours, and is told without a trace of the code.
+    """
     try:
         return await work
     except StaleFence:
         raise
+    except StoreUnavailable as error:
+        _log.warning("store_unavailable", what=what, subject=subject, error=error.message)
+        return None
     except Exception:  # noqa: BLE001 - the worker's turn and its chores: recorded, and done again or ended by the caller
         _log.exception("worker_fault", what=what, subject=subject)
         return None

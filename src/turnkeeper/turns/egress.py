@@ -41,7 +41,10 @@ class _Refusals:
 
 
 class Egress:
-    """`box_ports.EgressGate` for one turn. `sandbox_id` is set before anything runs in the box."""
+    """`box_ports.EgressGate` for one turn. `sandbox_id` is set before anything runs in the box.
+
+    `is_waiting` says whether the turn waits for somebody: nothing is asked about then.
+    """
 
     def __init__(
         self,
@@ -49,13 +52,11 @@ class Egress:
         claim: Claim,
         turn: Turn,
         fence: Callable[[], Fence],
-        *,
-        is_waiting: Callable[[], bool],
     ) -> None:
         self._bench = bench
         self._turn = turn
         self._fence = fence
-        self._is_waiting = is_waiting
+        self.is_waiting: Callable[[], bool] = _never
         self._project_id = claim.session.project_id
         self._party = Party(turn.session_id, turn.agent_id)
         self._lists = _lists(claim)
@@ -88,7 +89,7 @@ class Egress:
         async with self._one:
             if (host, port) in self._answers:
                 return self._answers[host, port]
-            if self._is_waiting():
+            if self.is_waiting():
                 return "the turn is waiting"
             if len(self._answers) >= self._bench.settings.max_destinations:
                 return f"a turn reaches at most {self._bench.settings.max_destinations} destinations"
@@ -164,6 +165,10 @@ class Egress:
             in_window=True,
             turn_id=self._turn.id,
         )
+
+
+def _never() -> bool:
+    return False
 
 
 def _lists(claim: Claim) -> tuple[tuple[str, ...], ...]:

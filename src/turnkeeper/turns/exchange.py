@@ -26,6 +26,7 @@ from turnkeeper.acs import (
 )
 from turnkeeper.clock import Clock, render_time
 from turnkeeper.ids import IdSource, uuid_of
+from turnkeeper.turns.mcp_messages import PROTOCOL_VERSIONS
 from turnkeeper.turns.model import Step
 from turnkeeper.turns.payloads import METHODS_IMPLEMENTED, PROFILES, PROVENANCE_PRODUCER
 from turnkeeper.turns.ports import GuardianLink, GuardianUnreachable
@@ -70,6 +71,7 @@ class Exchange:
             transports=transports,
             profiles=PROFILES,
             provenance_producer=PROVENANCE_PRODUCER,
+            mcp_versions=PROTOCOL_VERSIONS,
         )
         self._terms: OrderedDict[str, ServerHello] = OrderedDict()
 
@@ -86,8 +88,7 @@ class Exchange:
         """One send of a persisted step; None where nothing came back that may be believed."""
         payload = cast("Mapping[str, object]", orjson.loads(step.payload_json or "{}"))
         spec = hook_spec(step.method)
-        may_be_either = spec is not None and spec.in_turn is None and step.in_window
-        turn_id = step.turn_id if spec is not None and (spec.in_turn or may_be_either) else None
+        turn_id = step.turn_id if spec is not None and spec.in_turn is not False else None
         answer = await self._exchange(
             party, step.method, payload, request_id=step.request_id, turn_id=turn_id, timeout_ms=timeout_ms
         )

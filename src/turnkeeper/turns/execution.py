@@ -10,6 +10,7 @@ from typing import Final
 from turnkeeper.events.catalogue import ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns import endings
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import Happening
@@ -48,7 +49,8 @@ class Execution:
         self._lease = lease
         self._interrupts = Interrupts(bench.waiter)
         self._meter = LedgerMeter(bench.store, lambda: lease.fence)
-        self._starter = Starter(bench, claim, lease, self._meter, resumed)
+        self._equipment = Equipment(bench, claim, lambda: lease.fence)
+        self._starter = Starter(bench, claim, lease, self._meter, equipment=self._equipment, resumed=resumed)
         self._running: Running | None = None
 
     async def run(self) -> Finish:
@@ -63,7 +65,7 @@ class Execution:
 
     def _closing_events(self, ending: Ending | None) -> list[NewEvent]:
         if self._running is None:
-            return []
+            return list(self._equipment.runs.released)
         happening = "" if ending is None else ending.happening
         status = _OPEN_TOOL_ENDS.get(happening, "unknown")
         return [*self._running.client_steps.closing_events(status), *self._running.tools.closing_events(status)]
@@ -73,13 +75,15 @@ class Execution:
         turn = self._claim.turn
         if turn.status is TurnStatus.QUEUED:
             turn = await self._starter.dispatch()
+            if turn.status is TurnStatus.QUEUED:
+                return End(endings.canceled(turn, Happening.CANCELED_IN_QUEUE, "interrupted"))
         try:
-            started = await self._interrupts.give_way(self._starter.start(turn))
+            ready = await self._interrupts.give_way(self._starter.start(turn))
         except Interrupted:
             return End(endings.canceled(self._lease.turn, Happening.CANCELED_WHILE_STARTING, "interrupted"))
-        if started is None:
+        if ready is None:
             return End(endings.no_sandbox(turn))
-        self._running = self._run_of(started)
+        self._running = self._run_of(await self._starter.begin(ready))
         return await self._running.converse()
 
     def _run_of(self, turn: Turn) -> Running:
@@ -94,6 +98,7 @@ class Execution:
             handle=handle,
             meter=self._meter,
             interrupts=self._interrupts,
+            equipment=self._equipment,
             resumed=self._resumed,
         )
 
@@ -103,6 +108,6 @@ class Execution:
             await self._interrupts.close()
             if self._running is not None:
                 self._running.fall_silent()
-                await self._running.tools.close()
+            await self._equipment.close()
         finally:
             await self._starter.detach()

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 from turnkeeper.acs import AcsErrorCode, Marks
+from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.money import Money
 from turnkeeper.turns.permissions import Permission
 from turnkeeper.turns.turn_files import TurnFile
@@ -188,6 +189,7 @@ class Agent:
     sandbox: BoxSize = USUAL_BOX_SIZE
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
+    mcp_servers: tuple[McpServer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

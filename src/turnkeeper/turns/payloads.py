@@ -12,12 +12,14 @@ import orjson
 
 from turnkeeper.acs import JsonValue, Marks, Origin
 from turnkeeper.acs.values import signable
-from turnkeeper.inspect.agbom import ModelComponent, ToolComponent, render_agbom
+from turnkeeper.inspect.agbom import ModelComponent, ServerComponent, ToolComponent, render_agbom
+from turnkeeper.turns.mcp_server import server_of
 from turnkeeper.turns.model import Agent, SessionReason, StepCounts, TurnOutcome
 from turnkeeper.turns.turn_files import TurnFile, reference
 
 SESSION_START: Final = "steps/sessionStart"
 AGBOM_SNAPSHOT: Final = "agbom/snapshot"
+AGBOM_CHANGED: Final = "agbom/changed"
 AGENT_TRIGGER: Final = "steps/agentTrigger"
 TURN_START: Final = "steps/turnStart"
 USER_MESSAGE: Final = "steps/userMessage"
@@ -40,8 +42,29 @@ GATING_METHODS: Final = (
 )
 """Steps whose decision something waits for. A Guardian that looks at fewer is no Guardian of ours."""
 
+WRAPPED_MCP: Final = "protocols/MCP/"
+"""What a message of an MCP server is wrapped as, followed by its method."""
+MCP_METHODS: Final = (
+    "initialize",
+    "notifications/initialized",
+    "notifications/cancelled",
+    "notifications/message",
+    "notifications/progress",
+    "notifications/tools/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/resources/updated",
+    "notifications/prompts/list_changed",
+    "tools/list",
+    "resources/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+)
+"""What is wrapped. A `tools/call` is a toolCallRequest and a toolCallResult (MCP-01)."""
 COMPACTION_METHODS: Final = (PRE_COMPACT, POST_COMPACT)
-METHODS_IMPLEMENTED: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, *COMPACTION_METHODS, TURN_END, SESSION_END)
+OWN_METHODS: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, AGBOM_CHANGED, *COMPACTION_METHODS, TURN_END, SESSION_END)
+"""Steps whose payloads are made here."""
+METHODS_IMPLEMENTED: Final = (*OWN_METHODS, *(f"{WRAPPED_MCP}{method}" for method in MCP_METHODS))
 OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END})
 """Steps that report what has happened: delivered for as long as it takes, by whoever runs the outbox."""
 
@@ -54,6 +77,7 @@ PROFILES: Final = ("acs-core", "acs-provenance")
 """What the platform claims as Observed Agent."""
 
 TOOL_PROVIDER: Final = "turnkeeper"
+MCP_PROVIDER: Final = "mcp:"
 INPUT_SOURCE: Final = "turn_api"
 EGRESS_TOOL: Final = "egress"
 EGRESS_CAPABILITY: Final = "network.egress"
@@ -68,6 +92,8 @@ TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
 FileReference: TypeAlias = Mapping[str, object]
 Trigger: TypeAlias = Literal["user_message", "auto_continuation"]
 ExitStatus: TypeAlias = Literal["success", "failure", "timeout", "blocked"]
+ChangeReason: TypeAlias = Literal["discovery", "component_added", "component_removed", "component_upgraded"]
+"""`component_upgraded`: something that was there before says something else of itself now."""
 
 
 def session_start(*, sandbox_kind: str) -> str:
@@ -76,8 +102,23 @@ def session_start(*, sandbox_kind: str) -> str:
 
 
 def agbom_snapshot(agent: Agent) -> str:
-    """What the agent version of the session is made of."""
-    agbom = render_agbom(
+    """What the agent version of the session is made of. What its MCP servers offer is not known yet."""
+    return _text({"agbom": agbom_of(agent, configured_servers(agent)), "trigger": "session_start"})
+
+
+def agbom_changed(agent: Agent, servers: Sequence[ServerComponent], *, reason: ChangeReason) -> str:
+    """The whole document as it is now."""
+    return _text({"full_snapshot": agbom_of(agent, servers), "reason": reason})
+
+
+def configured_servers(agent: Agent) -> list[ServerComponent]:
+    """An agent's MCP servers as they are configured, before any was spoken to."""
+    return [ServerComponent(server.name, server.url) for server in agent.mcp_servers]
+
+
+def agbom_of(agent: Agent, servers: Sequence[ServerComponent]) -> dict[str, object]:
+    """The document of an agent version whose servers are these."""
+    return render_agbom(
         agent_id=agent.id,
         agent_name=agent.name,
         agent_version=agent.version,
@@ -85,8 +126,8 @@ def agbom_snapshot(agent: Agent) -> str:
             agent.model.provider, agent.model.id, {name: signable(value) for name, value in agent.model.params.items()}
         ),
         tools=[ToolComponent(name, TOOL_CAPABILITIES.get(name, name)) for name in agent.tools],
+        servers=servers,
     )
-    return _text({"agbom": agbom, "trigger": "session_start"})
 
 
 def agent_trigger() -> str:
@@ -230,7 +271,9 @@ def _file(file: FileReference) -> dict[str, object]:
 
 
 def _tool(name: str) -> dict[str, object]:
-    tool: dict[str, object] = {"tool": {"name": name, "provider": TOOL_PROVIDER}}
+    server = server_of(name)
+    provider = TOOL_PROVIDER if server is None else f"{MCP_PROVIDER}{server}"
+    tool: dict[str, object] = {"tool": {"name": name, "provider": provider}}
     if name in TOOL_CAPABILITIES:
         tool["capability"] = TOOL_CAPABILITIES[name]
     return tool

@@ -13,6 +13,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
+from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
     BUILTIN,
@@ -171,6 +172,7 @@ class NewAgent:
     sandbox: BoxSize = USUAL_BOX_SIZE
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
+    mcp_servers: tuple[McpServer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +350,10 @@ class WorkerStore(Protocol):
         """Gives a queued claim back unchanged (a worker that drains)."""
         ...
 
-    async def starting(self, fence: Fence, events: Sequence[NewEvent]) -> Turn: ...
+    async def starting(self, fence: Fence, events: Sequence[NewEvent]) -> Turn:
+        """`starting`; the turn unchanged, and no event, where somebody has asked it to stop."""
+        ...
+
     async def started(self, fence: Fence, events: Sequence[NewEvent], *, resumed: bool = False) -> Turn:
         """`running`, attempt + 1; a turn that was `resumed` goes on in the attempt it was paused in."""
         ...

@@ -41,6 +41,7 @@ from turnkeeper.turns.box_ports import GatewayHandle, LoopBox
 from turnkeeper.turns.client_step import ClientSteps
 from turnkeeper.turns.compaction import Compactions
 from turnkeeper.turns.endings import Ran
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Held, NotContinued, Parked, Pauses, Stopwatch
 from turnkeeper.turns.interrupts import Interrupt, Interrupted, Interrupts
@@ -96,6 +97,7 @@ class Running:
         handle: GatewayHandle,
         meter: LedgerMeter,
         interrupts: Interrupts,
+        equipment: Equipment,
         resumed: Resumed | None = None,
     ) -> None:
         self._bench = bench
@@ -121,6 +123,7 @@ class Running:
             claim,
             turn,
             lambda: lease.fence,
+            equipment=equipment,
             pauses=self._pauses,
             on_spent=meter.close,
             resumed=None if resumed is None else resumed.pause,

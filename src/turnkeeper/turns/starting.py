@@ -14,14 +14,15 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import HarnessProtocolError, Start, Started, ToolSpec
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, LoopOrder, TurnMeter
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.history import rebuild_history
 from turnkeeper.turns.inputs import received_files, received_text
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES
 from turnkeeper.turns.model import Agent, Claim, Turn
-from turnkeeper.turns.ports import StaleFence
+from turnkeeper.turns.ports import StaleFence, StoreUnavailable
 from turnkeeper.turns.resuming import Resumed, resumed_frame
-from turnkeeper.turns.timing import within
+from turnkeeper.turns.timing import whole, within
 from turnkeeper.turns.workbench import Workbench
 from turnkeeper.turns.workspace_files import deliver
 
@@ -38,9 +39,17 @@ class Starter:
     """Brings one claimed turn from the front to `running`."""
 
     def __init__(
-        self, bench: Workbench, claim: Claim, lease: Lease, meter: TurnMeter, resumed: Resumed | None = None
+        self,
+        bench: Workbench,
+        claim: Claim,
+        lease: Lease,
+        meter: TurnMeter,
+        *,
+        equipment: Equipment,
+        resumed: Resumed | None = None,
     ) -> None:
         self._bench = bench
+        self._equipment = equipment
         self._resumed = resumed
         self._claim = claim
         self._lease = lease
@@ -58,7 +67,7 @@ class Starter:
         return self._box, self._handle
 
     async def dispatch(self) -> Turn:
-        """Row 8: the turn leaves the queue."""
+        """Row 8: the turn leaves the queue, unless somebody asked it to stop meanwhile."""
         turn = self._claim.turn
         queue_ms = epoch_ms(self._bench.clock.now()) - epoch_ms(turn.created_at)
         event = catalogue.turn_starting(
@@ -67,11 +76,15 @@ class Starter:
         return await self._bench.store.starting(self._lease.fence, [event])
 
     async def start(self, turn: Turn) -> Turn | None:
-        """The running turn, or None once the tries are used (row 11). Raises `StaleFence`."""
+        """The turn as it is when its harness has begun, or None once the tries are used (row 11).
+
+        May be canceled. Raises `StaleFence`, `StoreUnavailable`.
+        """
         while True:
             try:
-                return await self._try(turn)
-            except StaleFence:
+                await self._try(turn)
+                return turn
+            except (StaleFence, StoreUnavailable):
                 raise
             except (TurnkeeperError, TimeoutError) as error:
                 diagnostics = "" if self._box is None else self._box.diagnostics
@@ -79,7 +92,12 @@ class Starter:
             await self.detach()
             if turn.tries >= MAX_START_TRIES:
                 return None
-            turn = await self._lease.renumber()
+            turn = await whole(self._lease.renumber())
+
+    async def begin(self, turn: Turn) -> Turn:
+        """Row 9, once `start` has returned. A cancel waits for it: half of it would be a turn that runs unseen."""
+        box, _ = self.attached
+        return await self._bench.store.started(self._lease.fence, self._news(turn, box), resumed=self._from_pause)
 
     async def detach(self) -> None:
         """Closes the model socket and ends the box; returns when its processes are gone."""
@@ -103,17 +121,17 @@ class Starter:
             catalogue.sandbox_released(turn_id=self._claim.turn.id, sandbox_id=box.sandbox_id, lifetime_ms=lifetime_ms)
         )
 
-    async def _try(self, turn: Turn) -> Turn:
+    async def _try(self, turn: Turn) -> None:
         bench, timeout_ms = self._bench, self._bench.settings.start_timeout_ms
         box = await within(bench.waiter, self._loop_box(turn), timeout_ms=timeout_ms)
         self._box, self._since_ms = box, bench.clock.monotonic_ms()
+        self._equipment.egress.sandbox_id = box.sandbox_id
         opening = bench.gateway.open(box.socket_dir, self._claim.agent.model, self._meter)
         self._handle = await within(bench.waiter, opening, timeout_ms=timeout_ms)
         await box.send(await self._frame(turn, box.gateway_socket))
         frame = await within(bench.waiter, box.receive(), timeout_ms=timeout_ms)
         if not isinstance(frame, Started) or frame.turn_id != turn.id:
             raise HarnessProtocolError("the harness did not begin with `started` for its turn")
-        return await bench.store.started(self._lease.fence, self._news(turn, box), resumed=self._from_pause)
 
     async def _loop_box(self, turn: Turn) -> LoopBox:
         bench, agent = self._bench, self._claim.agent
@@ -142,7 +160,7 @@ class Starter:
             output_mode=mode,
             output_schema=turn.output_schema_json,
             params=dict(agent.model.params),
-            tools=offered_tools(agent, bench.tools),
+            tools=await self._tools(),
             history=rebuild_history(events, max_bytes=bench.settings.history_bytes),
             max_model_calls=bench.settings.max_model_calls,
             stream=agent.stream_before_decision and bench.texts is not None,
@@ -153,6 +171,10 @@ class Starter:
         if self._resumed is None:
             return start
         return resumed_frame(start, self._resumed, events, max_bytes=bench.settings.history_bytes)
+
+    async def _tools(self) -> list[ToolSpec]:
+        await self._equipment.servers.open()
+        return [*offered_tools(self._claim.agent, self._bench.tools), *self._equipment.servers.specs]
 
     def _attempt(self, turn: Turn) -> int:
         # Going on after a pause is no other attempt: nothing is done again.

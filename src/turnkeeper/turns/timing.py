@@ -75,6 +75,18 @@ async def within(waiter: Waiter, work: Coroutine[Any, Any, T], *, timeout_ms: in
         await stop_task(task)
 
 
+async def whole(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which a cancel does not cut in two: it is done first, then the cancel goes on."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise
+
+
 @asynccontextmanager
 async def news_of(wakeups: Wakeups, topic: str, *, timeout_ms: int) -> AsyncGenerator[asyncio.Task[None]]:
     """A wait for news that has begun before the body runs, so that what the body reads and misses is still heard."""

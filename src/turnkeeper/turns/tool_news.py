@@ -16,6 +16,7 @@ from turnkeeper.events.catalogue import DecidedBy, ToolDecision, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns.applied import input_of
 from turnkeeper.turns.approvals import PendingCall
+from turnkeeper.turns.mcp_server import server_of
 from turnkeeper.turns.model import Turn
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.tool_runs import ToolOutput, cut_text
@@ -49,6 +50,7 @@ class ToolNews:
             input_hash=call.input_hash,
             truncated=truncated,
             kind=call.kind,
+            server=server_of(call.name) if call.kind == "mcp" else None,
         )
 
     def ruled(self, call: PendingCall, ruling: Ruling, arguments: JsonObject) -> NewEvent:

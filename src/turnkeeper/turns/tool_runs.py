@@ -15,12 +15,15 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events import catalogue
 from turnkeeper.events.catalogue import LossReason, ToolEnd
 from turnkeeper.events.envelope import NewEvent
-from turnkeeper.turns.box_ports import BoxEndReason, ToolBox
+from turnkeeper.turns.box_ports import BoxEndReason, ToolBox, ToolOutcome
 from turnkeeper.turns.egress import Egress
 from turnkeeper.turns.inputs import received_files
 from turnkeeper.turns.model import BoxSize, Fence, Turn
 from turnkeeper.turns.workbench import Workbench
 from turnkeeper.turns.workspace_files import deliver
+
+OPERATION_BYTES: Final = 131_072
+"""What one operation of the box's agent may bring back."""
 
 _END_TEXTS: Final[Mapping[BoxEndReason, str]] = {
     "oom": "the sandbox used up its memory and was ended, with everything that ran in it",
@@ -70,6 +73,22 @@ class ToolRuns:
         await self._bench.store.tool_ran(self._fence())
         return await self._called(name, arguments)
 
+    async def operate(self, operation: str, arguments: Mapping[str, object], *, timeout_ms: int) -> ToolOutcome:
+        """Something that the box's agent does for the platform, and no model can ask for. No call of the turn's.
+
+        Raises what a box raises that cannot be used any more, and is gone then.
+        """
+        try:
+            box = await self._usable_box()
+            return await box.call(operation, arguments, timeout_ms=timeout_ms, max_output_bytes=OPERATION_BYTES)
+        except TurnkeeperError:
+            await self.close()
+            raise
+
+    def masked(self, text: str) -> str:
+        """A text from outside with the placeholders of secrets in their place."""
+        return self._egress.masked(text)
+
     async def suspend(self) -> None:
         """Lets the box stand still while its turn waits, where there is one that can. Raises `StaleFence`."""
         if self._box is not None and await self._box.suspend():
@@ -114,9 +133,7 @@ class ToolRuns:
         settings = self._bench.settings
         since_ms = self._bench.clock.monotonic_ms()
         try:
-            if self._box is not None and self._box.end_reason is not None:
-                await self.close()
-            box = self._box or await self._open_box()
+            box = await self._usable_box()
             outcome = await box.call(
                 name, arguments, timeout_ms=settings.tool_timeout_ms, max_output_bytes=settings.tool_output_bytes
             )
@@ -129,8 +146,13 @@ class ToolRuns:
             if reason is not None:
                 return ToolOutput("error", _END_TEXTS[reason], False, duration_ms, by_platform=True)
             return ToolOutput("unknown", "the tool's sandbox went away", False, duration_ms)
-        text, cut = cut_text(self._egress.masked(outcome.text), settings.tool_output_bytes)
+        text, cut = cut_text(self.masked(outcome.text), settings.tool_output_bytes)
         return ToolOutput(outcome.status, text, outcome.truncated or cut, outcome.duration_ms)
+
+    async def _usable_box(self) -> ToolBox:
+        if self._box is not None and self._box.end_reason is not None:
+            await self.close()
+        return self._box or await self._open_box()
 
     async def _open_box(self) -> ToolBox:
         workspace = self._bench.workspaces / self._turn.session_id

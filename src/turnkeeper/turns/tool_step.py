@@ -23,9 +23,9 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import ToolRequest, ToolResult
 from turnkeeper.turns import payloads
 from turnkeeper.turns.applied import arguments_of, input_of, output_of
-from turnkeeper.turns.approvals import Approval, PendingCall
+from turnkeeper.turns.approvals import Approval, PendingCall, ToolKind
 from turnkeeper.turns.artifacts import Artifacts
-from turnkeeper.turns.egress import Egress
+from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, Turn
@@ -35,7 +35,7 @@ from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.remembered import Remembered
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.tool_news import ToolNews
-from turnkeeper.turns.tool_runs import ToolOutput, ToolRuns, cut_text
+from turnkeeper.turns.tool_runs import ToolOutput, cut_text
 from turnkeeper.turns.workbench import Workbench
 
 MAX_UTF8_BYTES: Final = 4
@@ -44,7 +44,12 @@ MAX_ARGUMENT_DEPTH: Final = 32
 MAX_ARGUMENTS: Final = 1_000
 """Each argument carries provenance of its own, and becomes a source of what the agent says next."""
 
-_EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {"ok": "success", "error": "failure", "timeout": "timeout"}
+_EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {
+    "ok": "success",
+    "error": "failure",
+    "timeout": "timeout",
+    "denied": "blocked",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -79,6 +84,7 @@ class ToolSteps:
         turn: Turn,
         fence: Callable[[], Fence],
         *,
+        equipment: Equipment,
         pauses: Pauses,
         on_spent: Callable[[], None],
         resumed: Pause | None = None,
@@ -93,8 +99,10 @@ class ToolSteps:
         self._fence = fence
         self._limits = JsonLimits(max_bytes=bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
         self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
-        egress = Egress(bench, claim, turn, fence, is_waiting=lambda: pauses.waiting)
-        self._runs = ToolRuns(bench, turn, fence, claim.agent.sandbox, egress)
+        equipment.egress.is_waiting = lambda: pauses.waiting
+        self._equipment = equipment
+        self._runs = equipment.runs
+        self._servers = equipment.servers
         self._artifacts = Artifacts(bench, turn, claim.session.project_id)
         self._pauses = pauses
         self._on_spent = on_spent
@@ -104,7 +112,7 @@ class ToolSteps:
 
     async def handle(self, request: ToolRequest) -> ToolResult:
         """What the agent gets for a call. Raises `StaleFence`, `Parked`, `NotContinued`."""
-        if request.name not in self._tools:
+        if request.name not in self._tools and not self._servers.has(request.name):
             return ToolResult(request.call_id, "error", f"unknown tool: {request.name[:100]}")
         output = await self.asked(request.name, request.arguments)
         self._open = None
@@ -150,8 +158,8 @@ class ToolSteps:
         return self._runs.used or self._inside
 
     async def close(self) -> None:
-        """Ends the tool box; returns when its processes are gone."""
-        await self._runs.close()
+        """Ends the tool box and the MCP servers; returns when the processes are gone."""
+        await self._equipment.close()
 
     async def _represented(self, name: str, input_json: str) -> Pause | None:
         """The call that the turn was paused for, if this is it; another one says that it is not wanted any more."""
@@ -163,8 +171,7 @@ class ToolSteps:
         return None
 
     async def _governed(self, name: str, input_json: str, arguments: JsonObject) -> ToolOutput:
-        kind = "client" if name in self._client_tools else "builtin"
-        call = PendingCall(self._bench.ids.new("tcl"), name, kind, input_json, hash_of(input_json))
+        call = PendingCall(self._bench.ids.new("tcl"), name, self._kind_of(name), input_json, hash_of(input_json))
         self._open = OpenCall(call, self._bench.clock.monotonic_ms())
         events = [self._news.requested(call)]
         permission = permission_for(self._permissions, name)
@@ -178,6 +185,11 @@ class ToolSteps:
             events.append(self._news.decided(call, "allow", "rule"))
         granted = await self._remembered.granted(call)
         return await self._asked(call, self._request(call, arguments), events, granted=granted)
+
+    def _kind_of(self, name: str) -> ToolKind:
+        if name in self._client_tools:
+            return "client"
+        return "mcp" if self._servers.has(name) else "builtin"
 
     async def _asked(
         self,
@@ -215,7 +227,8 @@ class ToolSteps:
                 await self._bench.store.tool_ran(self._fence())
                 raise RunsInside(call, arguments_after(ruling, arguments))
             else:
-                return await self._returned(call, await self._runs.run(call.name, arguments_after(ruling, arguments)))
+                runs = self._servers if call.kind == "mcp" else self._runs
+                return await self._returned(call, await runs.run(call.name, arguments_after(ruling, arguments)))
         except BudgetSpent as spent:
             self._on_spent()
             return await self._returned(call, ToolOutput("canceled", f"not run: {spent.message}", False, 0))

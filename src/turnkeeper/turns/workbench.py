@@ -29,7 +29,8 @@ class WorkerSettings:
 
     `unpaid_slots` are for heads of queues that need no sandbox because their budget is gone; they never wait for a
     runner (contract 7). `pause_warm_ms` is how long the boxes of a turn that waits are kept, `pause_expiry_ms` how long
-    it may wait where its agent says nothing. `tool_output_bytes` is what an agent gets of a tool's output and
+    it may wait where its agent says nothing. `mcp_timeout_ms` is how long an MCP server may take to start and to answer
+    what is no call of a tool. `tool_output_bytes` is what an agent gets of a tool's output and
     `full_text_bytes` what it may answer; over `inline_bytes` and `text_bytes` the whole is an artifact. The `output_`
     limits are for files that a turn leaves.
     """
@@ -46,6 +47,7 @@ class WorkerSettings:
     pause_expiry_ms: int = DEFAULT_PAUSE_EXPIRY_MS
     start_timeout_ms: int = 60_000
     tool_timeout_ms: int = 120_000
+    mcp_timeout_ms: int = 20_000
     max_model_calls: int = 50
     max_frames: int = 10_000
     max_destinations: int = 64

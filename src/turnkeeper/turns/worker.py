@@ -26,7 +26,7 @@ from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening
 from turnkeeper.turns.measures import overshoot_ratio
 from turnkeeper.turns.model import Claim, Ending, Fence, Hold, StopReason, Turn, TurnStatus
 from turnkeeper.turns.outbox import Outbox
-from turnkeeper.turns.ports import StaleFence
+from turnkeeper.turns.ports import StaleFence, StoreUnavailable
 from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_open_window, ran_of
 from turnkeeper.turns.resuming import resumed_turn
 from turnkeeper.turns.takeover import LeaseWatch
@@ -133,9 +133,9 @@ class Worker:
         bench = self._bench
         others = await bench.store.held_by_others(bench.owner)
         gone = await bench.liveness.gone({hold.fence.owner for hold in others})
-        holds = (*others, *await self._left_behind())
         noticed_ms = bench.clock.monotonic_ms()
-        lapsed = self._leases.lapsed(holds, gone, noticed_ms)
+        # Nobody works on what was dropped here, so there is no lease to be watched.
+        lapsed = (*self._leases.lapsed(others, gone, noticed_ms), *await self._left_behind())
         if not lapsed:
             return
         for claim in await bench.store.take_over(bench.owner, lapsed):
@@ -206,20 +206,29 @@ class Worker:
     async def _live(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
         """Whether the turn was brought to where it needs this worker no more."""
         try:
-            if await contained("turn", self._work(claim, lease, paid=paid), claim.turn.id):
-                return True
-            return bool(await contained("fault", self._end_as_fault(claim, lease), claim.turn.id))
+            done = await contained("turn", self._tried(claim, lease, paid=paid), claim.turn.id)
+            if done is None:
+                done = await contained("fault", self._end_as_fault(claim, lease), claim.turn.id)
+            return bool(done)
         except StaleFence as error:
             _log.warning("turn_lost", turn_id=claim.turn.id, error=str(error))
             return True
 
-    async def _work(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
+    async def _tried(self, claim: Claim, lease: Lease, *, paid: bool) -> bool:
+        """Whether it could be done at all. What is not written down is as if a worker had gone away: row 20 or 21."""
+        try:
+            await self._work(claim, lease, paid=paid)
+        except StoreUnavailable as error:
+            _log.warning("turn_dropped", turn_id=claim.turn.id, error=error.message)
+            return False
+        return True
+
+    async def _work(self, claim: Claim, lease: Lease, *, paid: bool) -> None:
         finish = await self._finish(claim, lease, paid=paid)
         if finish is None:
             await self._bench.store.release(lease.fence)
-            return True
-        await self._conclude(finish, lease)
-        return True
+        else:
+            await self._conclude(finish, lease)
 
     async def _conclude(self, finish: Finish, lease: Lease) -> None:
         """The end of the turn, or of this attempt where it has another one; a turn that waits is let go of."""

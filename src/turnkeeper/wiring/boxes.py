@@ -21,6 +21,7 @@ from turnkeeper.sandbox.boxes import (
 )
 from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
+from turnkeeper.sandbox.web import Web
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
 from turnkeeper.turns.box_ports import LoopOrder, NetworkOrder
 from turnkeeper.turns.model import BoxSize
@@ -78,6 +79,10 @@ class WorkerBoxes:
         except BaseException:
             await door.close()
             raise
+
+    def web(self, network: NetworkOrder) -> Web | None:
+        """The way out for the platform itself, where the operator lends one."""
+        return None if self._egress is None else self._egress.web(network)
 
 
 class WorkerToolBox:

@@ -13,11 +13,12 @@ from turnkeeper.datadir import DataDir
 from turnkeeper.destinations import parse_rules, parse_secret_host
 from turnkeeper.sandbox.boxes import SandboxUnavailable, ToolBox, ToolBoxOrder
 from turnkeeper.sandbox.egress import EgressProxy, EgressSocketRefused
-from turnkeeper.sandbox.egress_admission import EgressLimits, EgressPolicy, SystemResolver
+from turnkeeper.sandbox.egress_admission import Admission, EgressLimits, EgressPolicy, SystemResolver
 from turnkeeper.sandbox.egress_exchange import NO_VAULT, Vault
 from turnkeeper.sandbox.egress_secrets import BoxSecret, BoxSecrets
 from turnkeeper.sandbox.egress_tls import BoxAuthority
 from turnkeeper.sandbox.state_dir import StateDir, remove_tree
+from turnkeeper.sandbox.web import Web
 from turnkeeper.settings import EgressSettings, SandboxSettings
 from turnkeeper.turns.box_ports import NetworkOrder, NetworkSecret
 
@@ -35,13 +36,17 @@ class EgressDoors:
         self._limits = _limits(settings)
         self._state = state
 
+    def web(self, network: NetworkOrder) -> Web:
+        """Requests that are made from here, by the rules for a box."""
+        admission = Admission(self._policy(network), network.gate, self._resolver, self._limits)
+        return Web(admission, self._limits, _vault(network.secrets, self._clock))
+
     async def door(self, network: NetworkOrder) -> "EgressDoor":
         """A proxy for one box, which waits for it. Raises `SandboxUnavailable`."""
         folder = self._state.socket_dir()
-        lists = (self._allow, *map(parse_rules, network.lists))
         proxy = EgressProxy(
             folder,
-            EgressPolicy(lists, self._networks),
+            self._policy(network),
             network.gate,
             resolver=self._resolver,
             limits=self._limits,
@@ -54,6 +59,9 @@ class EgressDoors:
             remove_tree(folder)
             raise SandboxUnavailable(f"the egress proxy cannot listen in {folder}: {error.strerror}") from error
         return EgressDoor(proxy, folder)
+
+    def _policy(self, network: NetworkOrder) -> EgressPolicy:
+        return EgressPolicy((self._allow, *map(parse_rules, network.lists)), self._networks)
 
 
 class EgressDoor:

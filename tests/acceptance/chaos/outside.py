@@ -30,7 +30,10 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # its sender was killed in the middle: nothing was delivered
+                    return
                 status = receiver.take(body, {name.lower(): value for name, value in self.headers.items()})
                 self.send_response(status)
                 self.end_headers()

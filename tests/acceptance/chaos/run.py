@@ -26,8 +26,6 @@ from tests.acceptance.stub import StubModel
 
 QUIET_TIMEOUT_S: Final = 900
 SETTLE_TIMEOUT_S: Final = 240
-DELIVERY_TIMEOUT_S: Final = 30
-LATER_S: Final = 3_600
 TERMINAL: Final = {"completed", "failed", "canceled"}
 
 
@@ -134,11 +132,7 @@ class _Run:
         for room in self.load.rooms:
             await self.app.post(f"/v1/sessions/{room.session_id}/close", {"mode": "drain"})
         self.report.broken += await self._none_left(lambda: self._unclosed(told), SETTLE_TIMEOUT_S)
-        if await self._none_left(lambda: self._undelivered(told), DELIVERY_TIMEOUT_S):
-            # What failed twice is due in five minutes, and later: as the clock of those who deliver has it.
-            for worker in self.platform.workers:
-                worker.set_clock(LATER_S)
-            await self._none_left(lambda: self._undelivered(told), SETTLE_TIMEOUT_S)
+        await self._none_left(lambda: self._undelivered(told), SETTLE_TIMEOUT_S)
 
     async def _none_left(self, left_of: Callable[[], Awaitable[list[str]]], timeout_s: float) -> list[str]:
         deadline = time.monotonic() + timeout_s

@@ -2,11 +2,25 @@
 
 from typing import cast
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from turnkeeper.acs import canonicalize, validator
-from turnkeeper.inspect.agbom import ModelComponent, ToolComponent, render_agbom
+from turnkeeper.inspect.agbom import (
+    ModelComponent,
+    ServedTool,
+    ServerComponent,
+    ToolComponent,
+    render_agbom,
+    servers_in,
+)
 
 MODEL = ModelComponent("stub", "any/model 1", {"temperature": 0.5})
 TOOLS = [ToolComponent("write_file", "filesystem.write"), ToolComponent("shell", "process.execute")]
+
+
+def name_of(part: ServedTool | ServerComponent) -> str:
+    return part.name
 
 
 def agbom(*, tools: list[ToolComponent] = TOOLS, name: str = "Bookkeeper") -> dict[str, object]:
@@ -36,3 +50,22 @@ def test_every_component_is_named_once() -> None:
 
 def test_a_document_can_be_signed_as_it_is() -> None:
     assert canonicalize(agbom())  # type: ignore[arg-type]
+
+
+SERVED = st.builds(ServedTool, st.text("xyz", min_size=1), st.text("0f", min_size=1))
+SERVERS = st.builds(
+    ServerComponent,
+    st.text("abc", min_size=1),
+    st.sampled_from(["", "https://a.test/mcp"]),
+    st.sampled_from(["", "1.0"]),
+    st.lists(SERVED, unique_by=name_of).map(tuple),
+)
+
+
+@given(st.lists(SERVERS, max_size=1))
+def test_the_servers_of_a_document_are_read_back_as_they_were_written(servers: list[ServerComponent]) -> None:
+    document = render_agbom(
+        agent_id="agt_1", agent_name="a", agent_version=1, model=MODEL, tools=TOOLS, servers=servers
+    )
+    validator("hooks/agbom-changed").check({"full_snapshot": document, "reason": "discovery"})
+    assert list(servers_in(document).values()) == servers

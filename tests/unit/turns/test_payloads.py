@@ -11,18 +11,21 @@ from turnkeeper.acs.values import signable
 from turnkeeper.clock import SystemClock
 from turnkeeper.guardian.calls import payload_schema
 from turnkeeper.ids import RandomIds
+from turnkeeper.inspect.agbom import ServedTool, ServerComponent
 from turnkeeper.turns import payloads
 from turnkeeper.turns.model import Agent, AgentLimits, ModelChoice, StepCounts
 
 AGENT = Agent(
     "agt_1", 1, "name", ModelChoice("p", "m", {"n": 2**60}), "", ("shell",), AgentLimits(), "{}", SystemClock().now()
 )
+SERVER = ServerComponent("notes", version="1", tools=(ServedTool("mcp__notes__add", "ab"),))
 IDS = RandomIds(SystemClock())
 MARKS = Lineage(IDS, produces=True, sources=("seen",)).marks()
 REQUEST_ID = "7d4d1e1c-0000-4000-8000-000000000000"
 PAYLOADS = {
     payloads.SESSION_START: payloads.session_start(sandbox_kind="bwrap"),
     payloads.AGBOM_SNAPSHOT: payloads.agbom_snapshot(AGENT),
+    payloads.AGBOM_CHANGED: payloads.agbom_changed(AGENT, [SERVER], reason="discovery"),
     payloads.AGENT_TRIGGER: payloads.agent_trigger(),
     payloads.TURN_START: payloads.turn_start("trn_1"),
     payloads.USER_MESSAGE: payloads.user_message(MARKS, "hello"),
@@ -31,6 +34,8 @@ PAYLOADS = {
         MARKS, "shell", exit_status="success", output="x", request_id_ref=REQUEST_ID, duration_ms=1
     ),
     payloads.AGENT_RESPONSE: payloads.agent_response(MARKS, "text", '{"n":1}'),
+    payloads.PRE_COMPACT: payloads.pre_compact(["s1"], estimated_tokens=9),
+    payloads.POST_COMPACT: payloads.post_compact(MARKS, "short", ["s1"], ["a"], "0" * 64),
     payloads.TURN_END: payloads.turn_end(MARKS, "trn_1", "completed", StepCounts(3, 1), ["a", "b"]),
     payloads.SESSION_END: payloads.session_end("cancelled"),
 }
@@ -43,10 +48,10 @@ values = st.recursive(
 
 
 def test_every_step_we_send_has_a_payload_here() -> None:
-    assert set(PAYLOADS) == set(payloads.METHODS_IMPLEMENTED)
+    assert set(PAYLOADS) == set(payloads.OWN_METHODS)
 
 
-@pytest.mark.parametrize("method", payloads.METHODS_IMPLEMENTED)
+@pytest.mark.parametrize("method", payloads.OWN_METHODS)
 def test_a_payload_is_what_its_hook_asks_for_and_can_be_signed(method: str) -> None:
     schema = METHODS[method].schema
     assert schema is not None

@@ -9,16 +9,17 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.turns.rig import SETTINGS, Rig, rig, script
+from tests.unit.turns.rig import SETTINGS, Rig, answer, rig, script
 
 from turnkeeper.clock import SystemClock
+from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.ids import RandomIds
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.testing.fake_clock import FakeClock
 from turnkeeper.testing.recording_sandbox import ScriptedHarness
 from turnkeeper.turns.lease import Lease
-from turnkeeper.turns.model import Fence, Hold, Turn
-from turnkeeper.turns.ports import NewTurn, StaleFence, TurnStore
+from turnkeeper.turns.model import Ending, Fence, Hold, Turn
+from turnkeeper.turns.ports import NewTurn, StaleFence, StoreUnavailable, TurnStore
 from turnkeeper.turns.takeover import LeaseWatch
 from turnkeeper.turns.wakeups import LocalWakeups
 from turnkeeper.turns.worker import Worker
@@ -142,6 +143,27 @@ def test_a_lone_worker_that_slept_through_its_lease_ends_the_turn_that_it_droppe
             clock.away_ms = 10 * short.lease_ttl_ms
             turn = await made.ended(turn_id)
             assert (turn.status, turn.stop_reason) == ("failed", "sandbox_lost")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("attempts", "ends"), [(1, ("failed", "sandbox_lost")), (2, ("completed", "end_turn"))])
+def test_a_database_that_is_away_for_a_moment_costs_an_attempt_and_is_no_fault_of_the_turns(
+    tmp_path: Path, attempts: int, ends: tuple[str, str]
+) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, answer, answer) as made:
+            end, away = made.store.end, iter([True])
+
+            async def once_away(fence: Fence, ending: Ending, before: Sequence[NewEvent] = ()) -> Event:
+                if next(away, False):
+                    raise StoreUnavailable("the turn store cannot answer")
+                return await end(fence, ending, before=before)
+
+            made.store.end = once_away  # type: ignore[method-assign]
+            turn = await made.ended(await made.post(await made.session(), attempts=attempts))
+            assert (turn.status, turn.stop_reason) == ends
+            assert made.sandbox.left_behind == []
 
     asyncio.run(main())
 

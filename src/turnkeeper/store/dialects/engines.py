@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -14,6 +15,7 @@ class Engines:
     `is_transient` says whether a transaction that failed so may simply be run again. `lock_schema` makes sure that one
     process at a time changes the tables; it is called in the transaction that does. `migrator` is for that alone.
     `lock_name` takes a name until the end of the transaction, waiting at most so many milliseconds; whether it could.
+    `read_clock` is the database's own time, which is one for all processes that use it.
     """
 
     writer: Engine
@@ -24,6 +26,7 @@ class Engines:
     is_transient: Callable[[DBAPIError], bool]
     lock_schema: Callable[[Connection], None]
     lock_name: Callable[[Connection, str, int], bool]
+    read_clock: Callable[[Connection], datetime]
     migrates_at_open: bool
 
     def dispose(self) -> None:

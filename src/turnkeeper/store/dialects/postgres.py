@@ -1,6 +1,7 @@
 """PostgreSQL: a pool of threads with psycopg, row locks on the session, reads from one snapshot."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, text
@@ -8,6 +9,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from turnkeeper.clock import from_epoch_ms
 from turnkeeper.store.dialects.engines import Engines
 
 WRITER_THREADS: Final = 8
@@ -43,6 +45,8 @@ _SCHEMA_LOCK: Final = 0x7475726E
 _DEADLOCK: Final = "40P01"
 _SERIALIZATION: Final = "40001"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
+_STOOD_STILL: Final = "25P03"
+"""This process did, in a transaction (`IDLE_IN_TRANSACTION_MS`): the server has undone it whole."""
 _NAME: Final = "hashtextextended(:name, 0)"
 
 
@@ -59,6 +63,7 @@ def open_postgres(url: URL) -> Engines:
         is_transient=_is_transient,
         lock_schema=_lock_schema,
         lock_name=_lock_name,
+        read_clock=_read_clock,
         migrates_at_open=False,
     )
 
@@ -93,11 +98,16 @@ def server_options(settings: Mapping[str, object]) -> str:
 
 
 def _is_transient(error: DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) in {_DEADLOCK, _SERIALIZATION}
+    return getattr(error.orig, "sqlstate", None) in {_DEADLOCK, _SERIALIZATION, _STOOD_STILL}
 
 
 def _lock_schema(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+
+
+def _read_clock(connection: Connection) -> datetime:
+    told = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+    return from_epoch_ms(connection.execute(told).scalar_one())
 
 
 def _lock_name(connection: Connection, name: str, wait_ms: int) -> bool:

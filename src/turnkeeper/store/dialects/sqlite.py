@@ -5,6 +5,7 @@ One process-wide writer thread runs `BEGIN IMMEDIATE` transactions; other proces
 """
 
 import os
+from datetime import datetime
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
 from sqlite3 import connect
@@ -15,6 +16,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from turnkeeper.clock import from_epoch_ms
 from turnkeeper.store.dialects.engines import Engines
 
 BUSY_TIMEOUT_MS: Final = 5_000
@@ -37,6 +39,7 @@ def open_sqlite(url: URL, *, read_only: bool = False) -> Engines:
         is_transient=_is_transient,
         lock_schema=_locked_already,
         lock_name=_named_already,
+        read_clock=_read_clock,
         migrates_at_open=True,
     )
 
@@ -60,6 +63,7 @@ def _read_only(url: URL) -> Engines:
         is_transient=_is_transient,
         lock_schema=_locked_already,
         lock_name=_named_already,
+        read_clock=_read_clock,
         migrates_at_open=False,
     )
 
@@ -109,6 +113,12 @@ def _is_transient(error: DBAPIError) -> bool:
 
 def _locked_already(connection: Connection) -> None:
     """`BEGIN IMMEDIATE` is the lock."""
+
+
+def _read_clock(connection: Connection) -> datetime:
+    """That of the machine, which all processes on one file share."""
+    told = connection.exec_driver_sql("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)")
+    return from_epoch_ms(told.scalar_one())
 
 
 def _named_already(connection: Connection, name: str, wait_ms: int) -> bool:
