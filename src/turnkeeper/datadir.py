@@ -89,6 +89,11 @@ class DataDir:
         return self.root / "cursor.key"
 
     @property
+    def runners_key(self) -> Path:
+        """What the tokens of runners' leases are made with."""
+        return self.root / "runners.key"
+
+    @property
     def secrets_key(self) -> Path:
         """Seals the secrets of projects."""
         return self.root / "secrets.key"

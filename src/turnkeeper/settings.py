@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from turnkeeper.destinations import DestinationInvalid, parse_rule
 
 PROVIDER_PLACEHOLDER: Final = "NAME"
-NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"), ("guardian", "trust_overrides"))
+NAMED_BRANCHES: Final = (("providers",), ("guardian", "clients"), ("guardian", "trust_overrides"), ("runners", "pools"))
 """Where branches stand under names of the operator's own."""
 PATH_SETTINGS: Final = frozenset(
     {
@@ -477,6 +477,34 @@ class ProviderSettings(Branch):
         return self
 
 
+class PoolSettings(Branch):
+    """One pool, under the name that agents use for it."""
+
+    token_sha256: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = Field(
+        default=(),
+        description="SHA-256 of each token that a runner of the pool may show (`turnkeeper runners token`).",
+    )
+
+
+PoolName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+
+
+class RunnerSettings(Branch):
+    """Sandboxes that others run: runners elsewhere that come to this process for turns."""
+
+    url: str | None = Field(
+        default=None, description="Address under which runners reach this process. Unset: the one they asked at."
+    )
+    host: str = Field(default="127.0.0.1", description="Address that `port` is on.")
+    port: Port | None = Field(
+        default=None,
+        description="Port on which `turnkeeper work` serves runners; `serve` has its own. Unset: none.",
+    )
+    pools: dict[PoolName, PoolSettings] = Field(
+        default_factory=dict[str, PoolSettings], description="The pools whose turns runners may take."
+    )
+
+
 class GatewaySettings(Branch):
     """The model gateway: what one turn may ask of its model."""
 
@@ -502,6 +530,7 @@ class Settings(Branch):
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
     harness: HarnessSettings = HarnessSettings()
+    runners: RunnerSettings = RunnerSettings()
     gateway: GatewaySettings = GatewaySettings()
     limits: LimitSettings = LimitSettings()
     files: FileSettings = FileSettings()

@@ -72,6 +72,7 @@ class ApiSettings:
     largest_box: BoxSize = USUAL_BOX_SIZE
     harnesses: HarnessOffer = BUILTIN_ALONE
     egress: tuple[HostRule, ...] = ()
+    pools: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

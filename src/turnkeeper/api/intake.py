@@ -13,7 +13,7 @@ import orjson
 from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_harness import parse_harness
 from turnkeeper.api.agent_mcp import parse_mcp_servers
-from turnkeeper.api.agent_sandbox import parse_sandbox
+from turnkeeper.api.agent_sandbox import parse_pool, parse_sandbox
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.budget_intake import parse_limits
@@ -108,6 +108,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     network = None if box is None else parse_network(box.object("network"), deps.settings.egress)
     harness = parse_harness(fields, deps.settings.harnesses)
     mcp_servers = parse_mcp_servers(fields, deps.settings.egress, network or NO_NETWORK)
+    pool = parse_pool(fields, box, deps.settings.pools)
     fields.finish()
     return NewAgent(
         name,
@@ -123,6 +124,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         harness=harness,
         network=network or NO_NETWORK,
         mcp_servers=mcp_servers,
+        pool=pool,
     )
 
 

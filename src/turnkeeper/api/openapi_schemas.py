@@ -4,11 +4,11 @@ from typing import Any, Final
 
 from turnkeeper.api.agent_harness import MAX_WORDS
 from turnkeeper.api.agent_mcp import MAX_HEADERS, MAX_SERVER_TOOLS, MAX_SERVERS, MAX_VARIABLES
-from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS
+from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS, MAX_POOL_CHARACTERS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
 from turnkeeper.api.problems import PROBLEMS
 from turnkeeper.turns.mcp_server import SERVER_NAME
-from turnkeeper.turns.model import HARNESS_KINDS, StopReason, TurnStatus
+from turnkeeper.turns.model import HARNESS_KINDS, REMOTE, StopReason, TurnStatus
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
 from turnkeeper.turns.retention import MAX_RETENTION_DAYS
 
@@ -192,6 +192,8 @@ _REQUESTS: Final[Schema] = {
                         "memory_mib": nullable(whole_number(1)),
                         "disk_mib": nullable(whole_number(1)),
                         "network": _NETWORK,
+                        "kind": nullable({"enum": [REMOTE]}),
+                        "pool": nullable({"type": "string", "maxLength": MAX_POOL_CHARACTERS}),
                     },
                 )
             ),

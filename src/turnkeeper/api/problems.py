@@ -54,6 +54,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "The API key is missing or not valid",
         "Send `Authorization: Bearer <secret>`; `turnkeeper keys create --name NAME` makes a key and prints it.",
     ),
+    "runner_token_invalid": ProblemKind(
+        401,
+        "The runner's token is missing or not valid",
+        "Send the pool's token for a lease, the lease's for the rest.",
+    ),
     "key_expired": ProblemKind(
         401, "The API key has expired", "Use another key, or have this one's `expires_at` moved."
     ),
@@ -100,6 +105,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409, "The tool call has another result, or its time is over", "Read the turn again."
     ),
     "stale_attempt": ProblemKind(409, "The turn is no longer this worker's", "Read the turn again."),
+    "cancel_requested": ProblemKind(409, "The turn is to stop", "Report what there is."),
+    "stale_beat": ProblemKind(412, "Not the next heartbeat", "Send the beat that is expected."),
     "body_too_large": ProblemKind(413, "The body is too large", "Send a smaller body."),
     "media_type_unsupported": ProblemKind(
         415, "Unsupported media type", "Send `Content-Type: application/json`, UTF-8, not compressed."
@@ -110,6 +117,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "idempotency_key_reused": ProblemKind(
         422, "The Idempotency-Key belongs to another request", "Use another key, or repeat the first body unchanged."
     ),
+    "event_not_allowed": ProblemKind(422, "Not a runner's to say", "Send only what runners may write."),
+    "report_invalid": ProblemKind(422, "The report does not have its form", "Report again with the seven fields."),
     "file_not_ready": ProblemKind(
         422, "The turn names a file that is not there", "Upload the file first, with a key of the same project."
     ),
@@ -138,6 +147,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too_many_secrets": ProblemKind(409, "Too many secrets in their overlap", "Rotate with `overlap_hours` 0."),
     "delivery_pending": ProblemKind(409, "The delivery is still being tried", "Wait for its end."),
     "rate_limited": ProblemKind(429, "A limit of the API key is reached", "Wait for the time in Retry-After."),
+    "too_many_questions": ProblemKind(429, "Too many questions are open", "Wait for an answer before you ask again."),
     "queue_full": ProblemKind(429, "The queue is full", "Wait for a turn to end."),
     "too_many_streams": ProblemKind(429, "Too many streams", "Close a stream before you open another."),
     "internal_error": ProblemKind(

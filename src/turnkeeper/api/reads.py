@@ -138,7 +138,7 @@ def render_agent(agent: Agent) -> bytes:
             "skills": None,
             "subagents": None,
             "permissions": dict(agent.permissions),
-            "sandbox": sandbox_document(agent.sandbox, agent.network),
+            "sandbox": sandbox_document(agent.sandbox, agent.network, agent.pool),
             "harness": harness_document(agent.harness),
             "limits": {
                 "timeout_ms": agent.limits.timeout_ms,

@@ -21,7 +21,6 @@ GUARDIAN_FIELDS: Final[UnbuiltFields] = {
     "on_decision_failure": (),
 }
 SANDBOX_FIELDS: Final[UnbuiltFields] = {
-    "kind": (),
     "image": (),
 }
 LIMITS_FIELDS: Final[UnbuiltFields] = {}

@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "webhooks",
     "keys",
     "secrets",
+    "runners",
     "hook",
     "budgets",
     "prices",

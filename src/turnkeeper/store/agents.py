@@ -125,7 +125,7 @@ def _columns(tx: Tx, new: NewAgent) -> dict[str, object]:
         "client_tools_json": to_json([asdict(tool) for tool in new.client_tools]),
         "pause_expiry_ms": new.limits.pause_expiry_ms,
         "stream_before_decision": new.stream_before_decision,
-        "sandbox_json": to_json({**asdict(new.sandbox), "network": asdict(new.network)}),
+        "sandbox_json": to_json({**asdict(new.sandbox), "network": asdict(new.network), "pool": new.pool}),
         "harness_json": to_json(asdict(new.harness)),
         "mcp_servers_json": to_json([asdict(server) for server in new.mcp_servers]),
     }

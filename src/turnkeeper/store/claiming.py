@@ -25,19 +25,19 @@ SHARES_OF_A_TURN: Final = 2
 """Its key's and its project's."""
 
 _IS_DUE: Final = or_(turns.c.run_after.is_(None), turns.c.run_after <= bindparam("now"))
+_IN_POOL: Final = turns.c.pool == bindparam("of_pool")
 
 
 def _of_share() -> Select[str, str]:
     """Fronts of one key, the longest waiting first."""
     of_key = (turns.c.project_id == bindparam("project_key"), turns.c.api_key_id == bindparam("api_key"))
-    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE, *of_key, _IS_DUE)
+    query = select(turns.c.id, turns.c.session_id).where(IS_CLAIMABLE, *of_key, _IS_DUE, _IN_POOL)
     return query.order_by(turns.c.front_at, turns.c.id).limit(CANDIDATES)
 
 
 def _keys_that_wait() -> Select[Any]:
-    waits = select(turns.c.id).where(
-        IS_CLAIMABLE, turns.c.project_id == queue_shares.c.project_id, turns.c.api_key_id == queue_shares.c.id, _IS_DUE
-    )
+    of_key = (turns.c.project_id == queue_shares.c.project_id, turns.c.api_key_id == queue_shares.c.id)
+    waits = select(turns.c.id).where(IS_CLAIMABLE, *of_key, _IS_DUE, _IN_POOL)
     return select(queue_shares).where(queue_shares.c.scope == "key", waits.exists())
 
 
@@ -79,13 +79,16 @@ _SERVED: Final = (
 )
 
 
-def claim(tx: Tx, owner: str, *, slot: bool) -> Claim | None:
-    """The next front that nobody holds; without a `slot` only one that cannot be paid. None while draining."""
+def claim(tx: Tx, owner: str, *, slot: bool, pool: str) -> Claim | None:
+    """The next front of a pool that nobody holds; without a `slot` only one that cannot be paid, of any pool.
+
+    None while draining.
+    """
     if is_draining(tx.conn):
         return None
-    now: dict[str, object] = {"now": tx.now}
     if not slot:
-        return _first_of(tx, owner, tx.conn.execute(_UNPAID, now).all())
+        return _first_of(tx, owner, tx.conn.execute(_UNPAID, {"now": tx.now}).all())
+    now: dict[str, object] = {"now": tx.now, "of_pool": pool}
     for share in _in_order(tx.conn, tx.conn.execute(_KEYS_THAT_WAIT, now).mappings().all()):
         of_key = {"project_key": share["project_id"], "api_key": share["id"]}
         taken = _first_of(tx, owner, tx.conn.execute(_OF_SHARE, {**now, **of_key}).all())

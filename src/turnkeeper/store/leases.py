@@ -4,11 +4,11 @@ Answers for one owner at a time. Everything a worker writes names turn, owner an
 with an old fence changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, or_, select, update
 
 from turnkeeper.clock import epoch_ms
 from turnkeeper.errors import LocalProtocolError
@@ -28,9 +28,14 @@ from turnkeeper.turns.model import Claim, Ending, Fence, Hold, Submission, Turn,
 MAX_HELD: Final = 1_000
 
 
-def held_by_others(conn: Connection, owner: str) -> tuple[Hold, ...]:
-    """The turns that somebody else holds, oldest first, at most `MAX_HELD`."""
-    return _held(conn, turns.c.owner.is_not(None), turns.c.owner != owner)
+def held_by_others(conn: Connection, owner: str, pools: Collection[str]) -> tuple[Hold, ...]:
+    """The turns that somebody else holds, oldest first, at most `MAX_HELD`.
+
+    One that would have to be started is left to whoever has the runners for it.
+    """
+    needs_no_start = turns.c.status.in_([TurnStatus.RUNNING.value, TurnStatus.PAUSED.value])
+    is_ours = or_(needs_no_start, turns.c.cancel_mode.is_not(None), turns.c.pool.in_(["", *pools]))
+    return _held(conn, turns.c.owner.is_not(None), turns.c.owner != owner, is_ours)
 
 
 def held_by(conn: Connection, owner: str) -> tuple[Hold, ...]:

@@ -57,6 +57,7 @@ def to_agent(row: RowMapping) -> Agent:
         project_id=row["project_id"],
         sandbox=_box_size(row["sandbox_json"]),
         network=_network(_object(row["sandbox_json"]).get("network")),
+        pool=cast("str | None", _object(row["sandbox_json"]).get("pool")),
         harness=_harness(_object(row["harness_json"])),
         mcp_servers=tuple(_mcp_server(server) for server in orjson.loads(row["mcp_servers_json"])),
     )
@@ -292,7 +293,7 @@ def _object(text: str) -> Mapping[str, object]:
 
 
 def _box_size(text: str) -> BoxSize:
-    return BoxSize(**{name: value for name, value in orjson.loads(text).items() if name != "network"})
+    return BoxSize(**{name: value for name, value in orjson.loads(text).items() if name not in {"network", "pool"}})
 
 
 def _network(value: object) -> Network:

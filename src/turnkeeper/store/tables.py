@@ -205,6 +205,8 @@ turns: Final = Table(
     Column("beat_at", Instant),
     # Empty where no API key posted it.
     Column("api_key_id", Text, nullable=False, server_default=text("''")),
+    # Whose runners run it; empty where workers do.
+    Column("pool", Text, nullable=False, server_default=text("''")),
     # Waiting turns run by rank, then by seq; a turn that interrupts goes below every rank there is.
     _counter("rank"),
     Column("front_at", Instant),

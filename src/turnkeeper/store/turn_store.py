@@ -5,7 +5,7 @@ session changed, from the thread that committed, so that a caller who was cancel
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias, TypeVar
 
@@ -288,16 +288,16 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     async def revoke_key(self, key_id: str) -> ApiKey:
         return await self._write(lambda tx: access.end_key(tx, key_id, actor=None))
 
-    async def claim(self, owner: str, *, slot: bool) -> Claim | None:
-        return await self._write(lambda tx: claiming.claim(tx, owner, slot=slot))
+    async def claim(self, owner: str, *, slot: bool, pool: str | None = None) -> Claim | None:
+        return await self._write(lambda tx: claiming.claim(tx, owner, slot=slot, pool=pool or ""))
 
     async def expire_starts(self, limit: int) -> int:
         now = self._clock.now()
         late = await self._read(lambda conn: turns.late_starts(conn, now, limit))
         return sum(await all_of(self._write(_late_start(turn_id, session_id)) for turn_id, session_id in late))
 
-    async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
-        return await self._read(lambda conn: leases.held_by_others(conn, owner))
+    async def held_by_others(self, owner: str, pools: Collection[str] = ()) -> tuple[Hold, ...]:
+        return await self._read(lambda conn: leases.held_by_others(conn, owner, pools))
 
     async def held_by(self, owner: str) -> tuple[Hold, ...]:
         return await self._read(lambda conn: leases.held_by(conn, owner))

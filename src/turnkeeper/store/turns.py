@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, s
 from turnkeeper.events.catalogue import turn_cancel_requested, turn_queued
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.ids import is_id
+from turnkeeper.store.agents import agent_by_id
 from turnkeeper.store.blocking import blocker_of
 from turnkeeper.store.budgets import open_account
 from turnkeeper.store.claiming import know_shares
@@ -211,6 +212,7 @@ def _insert_turn(tx: Tx, turn_id: str, new: NewTurn, locked: RowMapping, session
         "project_id": locked["project_id"],
         "agent_id": session.agent_id,
         "agent_version": session.agent_version,
+        "pool": agent_by_id(tx.conn, session.agent_id, session.agent_version).pool or "",
         "seq": seq,
         "rank": rank,
         "status": accepted.next.value,

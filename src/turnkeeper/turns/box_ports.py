@@ -10,21 +10,28 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from turnkeeper.sandbox.protocol import FromHarness, ToHarness
-from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, HarnessChoice, ModelChoice
+from turnkeeper.turns.model import BoxSize, CallGrant, CallRecord, Fence, HarnessChoice, ModelChoice
 
 ToolRunStatus: TypeAlias = Literal["ok", "error", "timeout"]
 BoxEndReason: TypeAlias = Literal["oom", "quota"]
 """Its memory was used up, or its workspace was over its quota."""
+LoopEndReason: TypeAlias = BoxEndReason | Literal["lease_expired"]
+"""Also: the runner that has it did not say in time that it lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopOrder:
-    """Whose loop a box is for. `workspace` and `size` count where the harness brings its tools along."""
+    """Whose loop a box is for. `workspace` and `size` count where the harness brings its tools along.
+
+    With a `pool` one of its runners has the box, for the turn that `fence` stands for.
+    """
 
     harness: HarnessChoice
     workspace: Path
     size: BoxSize
     model: ModelChoice
+    pool: str | None = None
+    fence: Fence | None = None
 
 
 class LoopBox(Protocol):
@@ -47,7 +54,7 @@ class LoopBox(Protocol):
     @property
     def start_ms(self) -> int: ...
     @property
-    def end_reason(self) -> BoxEndReason | None:
+    def end_reason(self) -> LoopEndReason | None:
         """Why a box that was lost ended, where that is known."""
         ...
 
@@ -188,6 +195,43 @@ class Boxes(Protocol):
     def web(self, network: NetworkOrder) -> Web | None:
         """The way out for the platform itself; None where the operator lends none."""
         ...
+
+
+class Runners(Protocol):
+    """The runners elsewhere that come to this process for turns."""
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The pools that are served here."""
+        ...
+
+    def free(self) -> tuple[str, ...]:
+        """The pools of which a runner waits that no turn is on its way to."""
+        ...
+
+    def expect(self, turn_id: str, pool: str) -> None:
+        """A turn is on its way to a runner of the pool."""
+        ...
+
+    def forget(self, turn_id: str) -> None:
+        """It is so no more. Idempotent."""
+        ...
+
+
+class NoRunners:
+    """`Runners` where every turn is run here."""
+
+    pools: tuple[str, ...] = ()
+
+    def free(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def expect(self, turn_id: str, pool: str) -> None:
+        """Nothing to note."""
+
+    def forget(self, turn_id: str) -> None:
+        """Nothing was noted."""
 
 
 class TurnMeter(Protocol):

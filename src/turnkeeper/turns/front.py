@@ -92,7 +92,7 @@ class Front:
         ending = await self._greeted(walk)
         if ending is not None or claim.session.acs_state != "new":
             return ending
-        start = payloads.session_start(sandbox_kind=self._sandbox_kind)
+        start = payloads.session_start(sandbox_kind=claim.agent.box_kind(self._sandbox_kind))
         ending = await self._session_step(walk, payloads.SESSION_START, start)
         if ending is None:
             agbom = payloads.agbom_snapshot(claim.agent)

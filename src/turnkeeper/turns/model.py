@@ -124,6 +124,9 @@ class BoxSize:
 
 USUAL_BOX_SIZE: Final = BoxSize()
 
+REMOTE: Final = "remote"
+"""The kind of sandbox that others run."""
+
 HarnessKind: TypeAlias = Literal["builtin", "command", "claude-code", "codex", "opencode"]
 HARNESS_KINDS: Final = ("builtin", "command", "claude-code", "codex", "opencode")
 
@@ -169,7 +172,8 @@ class SecretRef:
 class Agent:
     """An agent version. Versions never change.
 
-    `stream_before_decision` lets its text be followed while it is written, before the Guardian has decided on it.
+    `stream_before_decision` lets its text be followed while it is written, before the Guardian has decided on it. With
+    a `pool` its turns are run by that pool's runners, elsewhere.
     """
 
     id: str
@@ -190,6 +194,16 @@ class Agent:
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
+    pool: str | None = None
+
+    @property
+    def brings_tools(self) -> bool:
+        """Whether what runs its loop carries out its tool calls as well."""
+        return self.harness.is_client or self.pool is not None
+
+    def box_kind(self, usual: str) -> str:
+        """What its loop runs in; `usual` is this server's own kind of box."""
+        return usual if self.pool is None else REMOTE
 
 
 @dataclass(frozen=True, slots=True)

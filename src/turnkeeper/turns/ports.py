@@ -5,7 +5,7 @@ then nothing was written (house rule 2). A state and its events are one transact
 change a state take the events that go with it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -173,6 +173,7 @@ class NewAgent:
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
+    pool: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,10 +319,11 @@ class TurnCommands(Protocol):
 class WorkerStore(Protocol):
     """What a worker changes. Times come from the store's clock; every method is one transaction."""
 
-    async def claim(self, owner: str, *, slot: bool) -> Claim | None:
+    async def claim(self, owner: str, *, slot: bool, pool: str | None = None) -> Claim | None:
         """The next front that nobody holds, fence raised, owner set: a turn that waits, or one that goes on.
 
-        Without a `slot` only a head whose budget is gone is given out, since it will need none (contract 7).
+        It is one of the `pool`, or without one a turn that is run here. Without a `slot` only a head whose budget is
+        gone is given out, whosever it is, since it will need none (contract 7).
         A waiting turn's status stays `queued` until `starting`.
         """
         ...
@@ -330,8 +332,11 @@ class WorkerStore(Protocol):
         """Row 3: ends waiting turns whose `start_by` has passed and that nobody holds; how many there were."""
         ...
 
-    async def held_by_others(self, owner: str) -> tuple[Hold, ...]:
-        """The turns that somebody else holds; at most 1,000."""
+    async def held_by_others(self, owner: str, pools: Collection[str] = ()) -> tuple[Hold, ...]:
+        """The turns that somebody else holds; at most 1,000.
+
+        One that would have to be started belongs to this server's boxes or to one of the `pools`.
+        """
         ...
 
     async def held_by(self, owner: str) -> tuple[Hold, ...]:

@@ -6,7 +6,7 @@ budgets (amendment 6).
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,7 +37,7 @@ from turnkeeper.sandbox.protocol import (
     Ungoverned,
 )
 from turnkeeper.turns import endings, payloads
-from turnkeeper.turns.box_ports import GatewayHandle, LoopBox
+from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, LoopEndReason
 from turnkeeper.turns.client_step import ClientSteps
 from turnkeeper.turns.compaction import Compactions
 from turnkeeper.turns.endings import Ran
@@ -63,6 +63,12 @@ from turnkeeper.turns.workbench import Workbench
 WRAP_UP_NOTICE: Final = (
     "This turn's budget is almost used. Finish now: submit your result if one is asked for, and give your answer."
 )
+
+_LOST: Final[tuple[LossReason, str]] = ("host_lost", "the sandbox ended without a report")
+_LOSSES: Final[Mapping[LoopEndReason | None, tuple[LossReason, str]]] = {
+    "oom": ("oom", "the sandbox used up its memory"),
+    "lease_expired": ("lease_expired", "the runner did not say in time that it lives"),
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -226,11 +232,11 @@ class Running:
                 await self._summarized(frame)
             case Report():
                 return await self._reported(frame)
-            case ToolAsked() if self._agent.harness.is_client:
+            case ToolAsked() if self._agent.brings_tools:
                 await self._send(await self.client_steps.rule(frame))
-            case ToolRan() if self._agent.harness.is_client:
+            case ToolRan() if self._agent.brings_tools:
                 await self._send(self._with_notice(await self.client_steps.ran(frame)))
-            case Ungoverned() if self._agent.harness.is_client:
+            case Ungoverned() if self._agent.brings_tools:
                 return End(self._ungoverned(frame))
             case _:
                 _log.warning("harness_out_of_turn", turn_id=self._turn.id, frame=frame.type)
@@ -382,9 +388,7 @@ class Running:
     def _lost(self, code: str) -> End:
         if code == "harness_protocol_error":
             return End(endings.sandbox_lost(self._turn, self.ran, code, "the harness broke the runner protocol"))
-        ran_out = self._box.end_reason == "oom"
-        reason: LossReason = "oom" if ran_out else "host_lost"
-        message = "the sandbox used up its memory" if ran_out else "the sandbox ended without a report"
+        reason, message = _LOSSES.get(self._box.end_reason, _LOST)
         lost = catalogue.sandbox_lost(turn_id=self._turn.id, sandbox_id=self._box.sandbox_id, reason=reason)
         return End(endings.sandbox_lost(self._turn, self.ran, code, message), (lost,))
 

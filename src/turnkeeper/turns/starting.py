@@ -5,6 +5,7 @@ failed. No agent code has run before `Started`, which is why trying again is fre
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import structlog
 
@@ -71,7 +72,7 @@ class Starter:
         turn = self._claim.turn
         queue_ms = epoch_ms(self._bench.clock.now()) - epoch_ms(turn.created_at)
         event = catalogue.turn_starting(
-            turn_id=turn.id, queue_ms=max(queue_ms, 0), try_number=1, sandbox_kind=self._bench.boxes.kind
+            turn_id=turn.id, queue_ms=max(queue_ms, 0), try_number=1, sandbox_kind=self._box_kind
         )
         return await self._bench.store.starting(self._lease.fence, [event])
 
@@ -140,7 +141,14 @@ class Starter:
             # Its loop has the workspace from the start, so what the turn came with has to be there by then.
             workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
             await deliver(workspace, await received_files(bench.store, turn), bench.contents)
-        return await bench.boxes.loop_box(LoopOrder(agent.harness, workspace, agent.sandbox, agent.model))
+        return await bench.boxes.loop_box(self._order(agent, workspace))
+
+    def _order(self, agent: Agent, workspace: Path) -> LoopOrder:
+        return LoopOrder(agent.harness, workspace, agent.sandbox, agent.model, pool=agent.pool, fence=self._lease.fence)
+
+    @property
+    def _box_kind(self) -> str:
+        return self._claim.agent.box_kind(self._bench.boxes.kind)
 
     async def _frame(self, turn: Turn, gateway_socket: str) -> Start:
         bench, agent = self._bench, self._claim.agent
@@ -188,7 +196,7 @@ class Starter:
         ready = catalogue.sandbox_ready(
             turn_id=turn.id,
             sandbox_id=box.sandbox_id,
-            kind=self._bench.boxes.kind,
+            kind=self._box_kind,
             start_ms=box.start_ms,
             warm=box.warm,
         )

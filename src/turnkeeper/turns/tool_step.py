@@ -92,7 +92,8 @@ class ToolSteps:
         self._bench = bench
         self._turn = turn
         self._permissions = claim.agent.permissions
-        self._inside = claim.agent.harness.is_client
+        self._inside = claim.agent.brings_tools
+        self._shares_workspace = claim.agent.harness.is_client
         self._client_tools = frozenset(tool.name for tool in claim.agent.client_tools)
         self._tools = frozenset(claim.agent.tools) & frozenset(bench.tools) | self._client_tools
         self._party = Party(turn.session_id, turn.agent_id)
@@ -155,7 +156,7 @@ class ToolSteps:
     @property
     def used(self) -> bool:
         """Whether a box worked on the workspace in this turn, as far as this process knows."""
-        return self._runs.used or self._inside
+        return self._runs.used or self._shares_workspace
 
     async def close(self) -> None:
         """Ends the tool box and the MCP servers; returns when the processes are gone."""

@@ -8,7 +8,7 @@ from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
 from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolCalling, ToolSpec
 from turnkeeper.turns.approval_desk import GuardianQuestions
-from turnkeeper.turns.box_ports import Boxes, Gateway
+from turnkeeper.turns.box_ports import Boxes, Gateway, NoRunners, Runners
 from turnkeeper.turns.contents import ContentStore
 from turnkeeper.turns.files import FileStore
 from turnkeeper.turns.governor import Governor
@@ -94,7 +94,7 @@ class Workbench:
     protocol the built-in agent speaks to it.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
     answers turns wait for. `vault` has the secrets that sessions name. `texts` is where what agents write is shown
-    while they write it. `measures` hears how long things took.
+    while they write it. `measures` hears how long things took. `runners` come from elsewhere for turns of their pools.
     """
 
     owner: str
@@ -121,3 +121,4 @@ class Workbench:
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions
     tool_calling_of: Callable[[ModelChoice], ToolCalling] = native_calls
     window_of: Callable[[ModelChoice], int] = unknown_window
+    runners: Runners = field(default_factory=NoRunners)

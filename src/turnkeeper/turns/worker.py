@@ -64,6 +64,7 @@ class Worker:
         self._desk = ApprovalDesk(bench.store, bench.clock, bench.questions)
         self._turns: set[asyncio.Task[None]] = set()
         self._unpaid: set[asyncio.Task[None]] = set()
+        self._elsewhere: set[asyncio.Task[None]] = set()
         self._draining = asyncio.Event()
         self._stirred = asyncio.Event()
         settings = bench.settings
@@ -87,7 +88,11 @@ class Worker:
     @property
     def active(self) -> int:
         """How many turns this worker holds."""
-        return len(self._turns) + len(self._unpaid)
+        return len(self._tasks)
+
+    @property
+    def _tasks(self) -> set[asyncio.Task[None]]:
+        return self._turns | self._unpaid | self._elsewhere
 
     async def run(self) -> None:
         """Works until `drain` is called or it is canceled; either way no turn of it has a box afterwards."""
@@ -99,7 +104,7 @@ class Worker:
             await contained("end_sessions", self._outbox.end_sessions())
             await contained("deliver", self._outbox.deliver())
         finally:
-            for task in (*chores, *self._turns, *self._unpaid):
+            for task in (*chores, *self._tasks):
                 await stop_task(task)
 
     def drain(self) -> None:
@@ -117,6 +122,9 @@ class Worker:
                     await stop_task(stirred)
 
     async def _claim_one(self) -> bool:
+        return await self._claim_here() or await self._claim_for_runner()
+
+    async def _claim_here(self) -> bool:
         settings = self._bench.settings
         slot = len(self._turns) < settings.slots
         if not slot and len(self._unpaid) >= settings.unpaid_slots:
@@ -127,11 +135,20 @@ class Worker:
         self._spawn(claim, self._turns if slot else self._unpaid)
         return True
 
+    async def _claim_for_runner(self) -> bool:
+        """A turn for a runner that waits: it takes no slot, since it is run elsewhere."""
+        for pool in self._bench.runners.free():
+            claim = await self._bench.store.claim(self._bench.owner, slot=True, pool=pool)
+            if claim is not None:
+                self._spawn(claim, self._elsewhere)
+                return True
+        return False
+
     async def _take_over(self) -> None:
         if self._draining.is_set():
             return
         bench = self._bench
-        others = await bench.store.held_by_others(bench.owner)
+        others = await bench.store.held_by_others(bench.owner, bench.runners.pools)
         gone = await bench.liveness.gone({hold.fence.owner for hold in others})
         noticed_ms = bench.clock.monotonic_ms()
         # Nobody works on what was dropped here, so there is no lease to be watched.
@@ -141,7 +158,7 @@ class Worker:
         for claim in await bench.store.take_over(bench.owner, lapsed):
             _log.warning("turn_taken_over", turn_id=claim.turn.id, status=claim.turn.status)
             self._lost_since_ms[claim.turn.id] = noticed_ms
-            self._spawn(claim, self._turns)
+            self._spawn(claim, self._turns if claim.agent.pool is None else self._elsewhere)
 
     async def _left_behind(self) -> tuple[Hold, ...]:
         """Turns that are still ours in the store although we dropped their work: there may be nobody else for them."""
@@ -158,11 +175,15 @@ class Worker:
         await self._bench.store.expire_starts(MAX_EXPIRED)
 
     def _spawn(self, claim: Claim, among: set[asyncio.Task[None]]) -> None:
-        task = asyncio.create_task(self._held(claim, paid=among is self._turns))
+        runners, turn_id = self._bench.runners, claim.turn.id
+        if claim.agent.pool is not None and among is self._elsewhere:
+            runners.expect(turn_id, claim.agent.pool)
+        task = asyncio.create_task(self._held(claim, paid=among is not self._unpaid))
         among.add(task)
 
         def over(task: asyncio.Task[None]) -> None:
             among.discard(task)
+            runners.forget(turn_id)
             self._stirred.set()
             for chore in self._chores[:2]:
                 chore.due.set()
@@ -170,7 +191,7 @@ class Worker:
         task.add_done_callback(over)
 
     async def _finished(self) -> None:
-        tasks = {*self._turns, *self._unpaid}
+        tasks = self._tasks
         if not tasks:
             return
         timer = asyncio.create_task(self._bench.waiter.sleep(self._bench.settings.drain_ms))

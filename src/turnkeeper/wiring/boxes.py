@@ -8,12 +8,13 @@ from typing import Final
 from turnkeeper.clock import Clock
 from turnkeeper.datadir import DataDir
 from turnkeeper.ids import IdSource
+from turnkeeper.runners.pools import RunnerPools
 from turnkeeper.sandbox.boxes import (
     BoxLimits,
     DriverSettings,
     EndReason,
-    LoopBox,
     SandboxDriver,
+    SandboxUnavailable,
     ToolBox,
     ToolBoxOrder,
     ToolCall,
@@ -23,7 +24,7 @@ from turnkeeper.sandbox.bwrap import BwrapDriver
 from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 from turnkeeper.sandbox.web import Web
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
-from turnkeeper.turns.box_ports import LoopOrder, NetworkOrder
+from turnkeeper.turns.box_ports import LoopBox, LoopOrder, NetworkOrder
 from turnkeeper.turns.model import BoxSize
 from turnkeeper.wiring.egress import EgressDoor, EgressDoors
 from turnkeeper.wiring.harnesses import BoxOrders
@@ -47,10 +48,17 @@ def make_driver(settings: SandboxSettings, data_dir: DataDir, *, ids: IdSource, 
 class WorkerBoxes:
     """`turns.box_ports.Boxes` over a driver."""
 
-    def __init__(self, driver: SandboxDriver, orders: BoxOrders, egress: EgressDoors | None = None) -> None:
+    def __init__(
+        self,
+        driver: SandboxDriver,
+        orders: BoxOrders,
+        egress: EgressDoors | None = None,
+        runners: RunnerPools | None = None,
+    ) -> None:
         self._driver = driver
         self._orders = orders
         self._egress = egress
+        self._runners = runners
 
     @property
     def kind(self) -> str:
@@ -58,11 +66,18 @@ class WorkerBoxes:
         return self._driver.kind
 
     async def loop_box(self, order: LoopOrder) -> LoopBox:
-        """A box for one turn's loop. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+        """A box for one turn's loop, or a runner elsewhere. Raises `SandboxUnavailable`, `WorkspaceRefused`."""
+        if order.pool is not None:
+            return await self._runner(order)
         asked = self._orders.order_for(order)
         if asked is not None and asked.workspace is not None:
             _let_in(asked.workspace.path)
         return await self._driver.loop_box(asked)
+
+    async def _runner(self, order: LoopOrder) -> LoopBox:
+        if self._runners is None:
+            raise SandboxUnavailable(f"no pool {order.pool!r} is served here")
+        return await self._runners.loop_box(order)
 
     async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> "WorkerToolBox":
         """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`.

@@ -1,4 +1,5 @@
-"""One port, two products: `/acs` and `/guardian/v1` are the Guardian's as plain ASGI, all else is the turn API's.
+"""One port, two products: `/acs` and `/guardian/v1` are the Guardian's as plain ASGI, `/worker/v1` is for
+runners elsewhere, all else is the turn API's.
 
 And the door that has no port: the in-process link from the platform to its own Guardian, which carries the same signed
 bytes as the other one.
@@ -11,27 +12,32 @@ from turnkeeper.guardian.admin import ADMIN_PREFIX
 from turnkeeper.guardian.calls import Door
 from turnkeeper.guardian.http import AsgiApp, Receive, Scope, Send
 from turnkeeper.guardian.pipeline import Guardian
+from turnkeeper.runners.app import PREFIX as RUNNERS_PREFIX
 from turnkeeper.turns.ports import GuardianUnreachable
 
 ACS_PATH: Final = "/acs"
 
 
-def dispatch(api: AsgiApp, acs: AsgiApp | None, admin: AsgiApp | None = None) -> AsgiApp:
+def dispatch(
+    api: AsgiApp, acs: AsgiApp | None, admin: AsgiApp | None = None, runners: AsgiApp | None = None
+) -> AsgiApp:
     """An application that serves all. Without a Guardian of ours its paths are the API's business (404)."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if acs is not None and scope["type"] == "http" and scope["path"] == ACS_PATH:
             await acs(scope, receive, send)
-        elif admin is not None and scope["type"] == "http" and _is_admin(scope["path"]):
+        elif admin is not None and scope["type"] == "http" and _is_below(ADMIN_PREFIX, scope["path"]):
             await admin(scope, receive, send)
+        elif runners is not None and scope["type"] == "http" and _is_below(RUNNERS_PREFIX, scope["path"]):
+            await runners(scope, receive, send)
         else:
             await api(scope, receive, send)
 
     return app
 
 
-def _is_admin(path: str) -> bool:
-    return path == ADMIN_PREFIX or path.startswith(f"{ADMIN_PREFIX}/")
+def _is_below(prefix: str, path: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")
 
 
 class InProcessLink:

@@ -33,6 +33,7 @@ from turnkeeper.wiring.guardian import open_guardian_side
 from turnkeeper.wiring.harnesses import harness_offer
 from turnkeeper.wiring.metrics import Metrics, measured
 from turnkeeper.wiring.readiness import readiness
+from turnkeeper.wiring.runners import open_pools, runner_door
 from turnkeeper.wiring.session_retention import retaining
 from turnkeeper.wiring.webhooks import delivering
 from turnkeeper.wiring.workers import open_worker, working
@@ -62,10 +63,13 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
         side = await open_guardian_side(stack, base)
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
+        pools = open_pools(stack, base)
         worker = await open_worker(
-            stack, base, store, side, checker, url=store_url(base.settings, folder), metrics=metrics
+            stack, base, store, side, checker, url=store_url(base.settings, folder), metrics=metrics, runners=pools
         )
         await stack.enter_async_context(working(worker))
+        if pools is not None:
+            stack.push_async_callback(pools.close)
         await stack.enter_async_context(delivering(base, store, worker.owner, metrics))
         await stack.enter_async_context(retaining(base, store))
         api = replace(api_deps(base, store, checker), questions=side.questions, measures=metrics)
@@ -73,7 +77,12 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
             store,
             base.wakeups,
             api,
-            dispatch(measured(build_api(api), metrics, base.clock), side.acs, side.admin),
+            dispatch(
+                measured(build_api(api), metrics, base.clock),
+                side.acs,
+                side.admin,
+                runner_door(base, pools, store, api.streams.draining),
+            ),
             side.name,
         )
 
@@ -152,6 +161,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
             largest_box=_largest_box(base.settings.sandbox.largest),
             harnesses=harness_offer(base.settings.harness),
             egress=parse_rules(base.settings.sandbox.egress.allow),
+            pools=frozenset(base.settings.runners.pools),
         ),
         streams=StreamRegistry(max_streams=server.max_streams),
         texts=base.texts,

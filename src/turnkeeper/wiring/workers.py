@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from sqlalchemy import URL, make_url
 
 from turnkeeper.datadir import load_or_make_key
+from turnkeeper.runners.pools import RunnerPools
 from turnkeeper.sandbox.gateway import ModelGateway
 from turnkeeper.sandbox.stranded import count_stranded
 from turnkeeper.sandbox.tools import TOOLS
@@ -20,6 +21,7 @@ from turnkeeper.settings import Settings
 from turnkeeper.store.dialects.postgres_texts import PostgresTexts
 from turnkeeper.store.dialects.sqlite_workers import WorkerFiles
 from turnkeeper.store.turn_store import SqlTurnStore
+from turnkeeper.turns.box_ports import NoRunners
 from turnkeeper.turns.schema_check import ProcessSchemaChecker
 from turnkeeper.turns.takeover import Liveness
 from turnkeeper.turns.timing import LoopWaiter
@@ -56,8 +58,10 @@ async def open_worker(
     url: str,
     metrics: Metrics,
     shows: bool = True,
+    runners: RunnerPools | None = None,
 ) -> Worker:
-    """A worker with its boxes, not yet at work. `url` is the store's; `shows` says that the process has an API too.
+    """A worker with its boxes, not yet at work. `url` is the store's; `shows` says that the process has an API too;
+    `runners` come to it for turns of their pools.
 
     Raises `SandboxUnavailable`, `OwnerTaken`.
     """
@@ -79,6 +83,7 @@ async def open_worker(
             driver,
             BoxOrders(settings.harness, settings.providers, order_of),
             open_egress(stack, settings.sandbox, base.folder, base.clock),
+            runners,
         ),
         gateway=WorkerGateway(gateway, sources, aliases),
         checker=checker,
@@ -99,6 +104,7 @@ async def open_worker(
         texts=base.texts,
         vault=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         measures=metrics,
+        runners=runners or NoRunners(),
     )
     worker = Worker(bench)
     metrics.watch({"turnkeeper_worker_turns": lambda: worker.active, "turnkeeper_orphan_sandboxes": count_stranded})

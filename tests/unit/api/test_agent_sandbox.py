@@ -3,7 +3,7 @@
 import pytest
 
 from turnkeeper.acs.strictjson import JsonObject
-from turnkeeper.api.agent_sandbox import parse_sandbox, sandbox_document
+from turnkeeper.api.agent_sandbox import parse_pool, parse_sandbox, sandbox_document
 from turnkeeper.api.fields import Fields
 from turnkeeper.api.problems import RequestRefused
 from turnkeeper.turns.model import NO_NETWORK, BoxSize
@@ -30,7 +30,7 @@ def test_processors_are_counted_in_thousandths() -> None:
 
 def test_what_is_shown_may_be_sent_back() -> None:
     for size in (BoxSize(), BoxSize(250, 128, None), LARGEST):
-        assert parsed(sandbox_document(size, NO_NETWORK)) == size
+        assert parsed(sandbox_document(size, NO_NETWORK, None)) == size
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,41 @@ def test_more_than_the_operator_lends_is_refused_with_its_place(asked: JsonObjec
     assert [issue.pointer for issue in refused.value.issues] == [pointer]
 
 
-@pytest.mark.parametrize("name", ["kind", "image"])
-def test_what_no_driver_does_yet_is_refused(name: str) -> None:
+def test_what_no_driver_does_yet_is_refused() -> None:
     with pytest.raises(RequestRefused) as refused:
-        parsed({name: "x"})
+        parsed({"image": "x"})
     assert [issue.code for issue in refused.value.issues] == ["not_supported_yet"]
+
+
+def pool_of(agent: JsonObject) -> str | None:
+    """The pool of an agent, where the server has one called `gpu`. Raises `RequestRefused`."""
+    whole = Fields(agent)
+    pool = parse_pool(whole, whole.object("sandbox"), {"gpu"})
+    whole.finish()
+    return pool
+
+
+def test_an_agent_may_be_run_by_a_pools_runners() -> None:
+    assert pool_of({}) is None
+    assert pool_of({"sandbox": sandbox_document(BoxSize(), NO_NETWORK, None)}) is None
+    assert pool_of({"sandbox": sandbox_document(BoxSize(), NO_NETWORK, "gpu"), "tools": []}) == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("agent", "pointer"),
+    [
+        ({"sandbox": {"kind": "microvm"}}, "/sandbox/kind"),
+        ({"sandbox": {"kind": "remote"}}, "/sandbox/pool"),
+        ({"sandbox": {"kind": "remote", "pool": "cpu"}}, "/sandbox/pool"),
+        ({"sandbox": {"pool": "gpu"}}, "/sandbox/pool"),
+        ({"sandbox": {"kind": "remote", "pool": "gpu", "cpu": 1}}, "/sandbox/cpu"),
+        ({"sandbox": {"kind": "remote", "pool": "gpu", "network": {"allow": ["a.example"]}}}, "/sandbox/network"),
+        ({"sandbox": {"kind": "remote", "pool": "gpu"}, "tools": ["shell"]}, "/tools"),
+        ({"sandbox": {"kind": "remote", "pool": "gpu"}, "mcp_servers": [{"name": "x"}]}, "/mcp_servers"),
+        ({"sandbox": {"kind": "remote", "pool": "gpu"}, "harness": {"kind": "codex"}}, "/harness"),
+    ],
+)
+def test_what_a_runner_elsewhere_cannot_be_asked_for_is_refused(agent: JsonObject, pointer: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        pool_of(agent)
+    assert [issue.pointer for issue in refused.value.issues] == [pointer]
