@@ -1,6 +1,6 @@
 """A runner elsewhere: takes turns of a pool from Turnkeeper over HTTP and runs them here. Standard library only.
 
-    TURNKEEPER_POOL_TOKEN=tkp_... python remote_runner.py http://turnkeeper.example:8321 gpu
+    TURNKEEPER_POOL_TOKEN=tkw_... python remote_runner.py http://turnkeeper.example:8321 gpu
 
 Its agent's loop is short: the model may call one tool, which names the files of this folder, and then answers. What it
 wants to do is asked first (`steps`), what a tool gave is shown before the model reads it, and the report is a proposal.

@@ -24,7 +24,19 @@ rules:
     tools: [shell]
     decision: defer
     reasoning: Commands are for people to allow.
+    when: '!args.command.contains("soon")'
     defer: {reason: pending_dependency, resolution_method: human_approval, resolution_timeout_ms: 600000}
+  - id: ask-in-the-end
+    hooks: [toolCallRequest]
+    tools: [shell]
+    decision: defer
+    reasoning: It may be known in a second.
+    when: args.command.contains("soon")
+    defer:
+      reason: low_confidence
+      resolution_method: human_approval
+      resolution_timeout_ms: 1000
+      timeout_decision: ask
 """
 PROMPT = "tools=1 command=echo+x>>marks text=done"
 COLD = "[worker]\npause_warm_ms = 0\n"
@@ -86,15 +98,18 @@ class Place:
         """Somebody answers the Guardian's own question, with a key of the Guardian's."""
         scopes = ("--scope", "approvals:decide", "--scope", "guardian:read", "--approver", "*")
         key_file = self.key_file("guardian", "keys", "create", *scopes)
-        questions = json.loads(self.run("approvals", "list", "--guardian", "--json"))
-        mine = next(one["approval_id"] for one in questions if one["turn_id"] == turn_id)
-        self.run("approvals", "approve", mine, "--key-file", key_file)
+        self.run("approvals", "approve", self.questions(turn_id)[0]["approval_id"], "--key-file", key_file)
+
+    def questions(self, turn_id: str) -> list[Json]:
+        """The Guardian's own open questions about a turn."""
+        listed: list[Json] = json.loads(self.run("approvals", "list", "--guardian", "--json"))
+        return [one for one in listed if one["turn_id"] == turn_id]
 
     def denied_on_the_command_line(self, approval_id: str) -> None:
         """Somebody denies the turn's approval, with a key of the turn API."""
         assert approval_id in self.run("approvals", "list", "--turns")
         waiting = json.loads(self.run("approvals", "list", "--json"))
-        # Questions of turns that other tests ended may still wait at the Guardian; those have no turn to be settled.
+        # Questions of turns that other tests ended are taken back from the Guardian a moment later.
         assert [one["id"] for one in waiting if "id" in one] == [approval_id]
         key_file = self.key_file("keys", "create")
         self.run("approvals", "deny", approval_id, "--key-file", key_file, "--note", "no")
@@ -169,4 +184,21 @@ def test_a_turn_that_is_stopped_while_it_waits_leaves_balanced_windows(place: Pl
     said = [said for said, _ in place.windows(turn["session_id"])]
     went_on = ["auto_continuation", "completed"] if end in {"deny", "expire"} else []
     assert said == ["user_message", "deferred", *went_on]
+    until(lambda: {"open": place.questions(turn["id"])}, lambda found: found["open"] == [])
+    place.run("verify")
+
+
+def test_a_late_yes_to_a_deferral_that_became_a_question_lets_the_call_run(place: Place) -> None:
+    """Contract 6, row 25a."""
+    server, turn = place.server, place.post("tools=1 command=echo+soon>>marks text=done")
+    asked = until(
+        lambda: server.get(f"/v1/approvals?session_id={turn['session_id']}&status=pending"),
+        lambda page: [one["kind"] for one in page["data"]] == ["ask"],
+    )["data"][0]
+    server.post(f"/v1/approvals/{asked['id']}/decision", {"decision": "approve"})
+    ended = server.ended(turn["id"])
+    assert (ended["status"], place.marks(turn["session_id"])) == ("completed", "soon\n"), server.log_tail()
+    place.closed(turn["session_id"])
+    said = [said for said, _ in place.windows(turn["session_id"])]
+    assert said == ["user_message", "deferred", "auto_continuation", "completed"]
     place.run("verify")

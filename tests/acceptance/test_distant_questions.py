@@ -152,6 +152,30 @@ def test_an_answer_given_to_the_guardian_is_adopted(place: Place) -> None:
     assert place.marks(turn["session_id"]) == "x\n"
 
 
+def test_a_turn_that_is_canceled_takes_its_question_back(place: Place) -> None:
+    turn = place.turn(place.session())
+    place.asked(turn["id"])
+    place.server.post(f"/v1/turns/{turn['id']}/cancel", {})
+
+    assert place.server.ended(turn["id"])["status"] == "canceled"
+    question = until(lambda: place.question(turn["id"]), lambda question: question["status"] != "pending")
+    assert (question["status"], question["decided_by"]) == ("expired", None)
+    assert question["note"].startswith("withdrawn by the platform")
+
+
+def test_a_remembered_grant_leaves_no_question_open(place: Place) -> None:
+    """Contract 2.5: the second call is asked about once, and let through by the grant before anybody could answer."""
+    session_id = place.session()
+    first = place.turn(session_id)
+    place.decide(place.asked(first["id"])["id"], {"decision": "approve", "remember": "session"})
+    place.server.ended(first["id"])
+    second = place.turn(session_id)
+    place.server.ended(second["id"])
+
+    question = until(lambda: place.question(second["id"]), lambda question: question["status"] != "pending")
+    assert question["status"] == "expired"
+
+
 def test_no_answer_stands_that_the_guardian_has_not_heard(place: Place, guardian: GuardianAlone) -> None:
     """House rule 4: nobody is told yes while the record that counts cannot be written."""
     turn = place.turn(place.session())

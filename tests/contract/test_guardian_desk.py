@@ -104,6 +104,23 @@ def test_an_answer_is_final_and_the_guardian_sees_it(desk: GuardianDesk, store: 
     assert desk.decide("apr_9", ApprovalAnswer("deny"), ANA, 500) is None
 
 
+def test_a_question_that_is_taken_back_is_open_no_more_and_has_no_answer(
+    desk: GuardianDesk, store: GuardianStore
+) -> None:
+    taken_back = desk.withdraw("apr_3", ANA, "nobody waits", 400)
+    assert taken_back == desk.approval("apr_3")
+    assert (listed(desk, ApprovalStatus.PENDING), listed(desk, ApprovalStatus.EXPIRED)) == (
+        ["apr_2", "apr_4"],
+        ["apr_3"],
+    )
+    with pytest.raises(ApprovalRefused):
+        desk.decide("apr_3", ApprovalAnswer("approve"), ANA, 401)
+    desk.decide("apr_4", ApprovalAnswer("deny"), ANA, 401)
+    with pytest.raises(ApprovalRefused):
+        desk.withdraw("apr_4", ANA, None, 402)
+    assert desk.withdraw("apr_9", ANA, None, 402) is None
+
+
 def test_of_many_who_answer_at_once_one_is_heard(guardian_url: str, desk: GuardianDesk) -> None:
     heard: list[str] = []
     together = Barrier(4)

@@ -21,7 +21,6 @@ WITHOUT_A_METHOD: Final = {
     ("GET", "/readyz"): "asked by load balancers, without a key",
 }
 QUERY_LEFT_OUT: Final = {
-    "Idempotency-Key": "turns have it; the client makes anything else once and never repeats that by itself",
     "stream": "a turn is posted and followed by two requests, so that a connection lost between them loses nothing",
     "stream_token": "for browsers; whoever has a key needs none",
     "turn_id": "a turn lists and streams its own events",
@@ -180,6 +179,18 @@ def test_every_operation_has_a_method_in_the_sdk_or_a_reason(
 ) -> None:
     reached = {operation_of(asked, known) for seen in methods.values() for asked in seen}
     assert known.keys() - reached == WITHOUT_A_METHOD.keys()
+
+
+def test_whatever_makes_something_is_sent_under_a_key(
+    methods: dict[str, list[Asked]], known: dict[tuple[str, str], frozenset[str]]
+) -> None:
+    """Contract 9: so that a lost answer is asked for again and nothing is made twice."""
+    for name, seen in methods.items():
+        for asked in seen:
+            operation = operation_of(asked, known)
+            assert operation is not None
+            takes = "Idempotency-Key" in known[operation]
+            assert ("Idempotency-Key" in asked[2]) == takes, f"{name}: {operation}"
 
 
 def test_every_query_value_can_be_given_to_the_sdk_or_has_a_reason(

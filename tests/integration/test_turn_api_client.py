@@ -147,14 +147,36 @@ def test_two_posts_are_two_turns_and_a_key_of_ones_own_is_one(run: Run) -> None:
 
 def test_what_cannot_be_repeated_safely_is_sent_once(run: Run) -> None:
     async def work(place: Place) -> None:
-        place.proxy.faults["POST /v1/agents"] = [Lose()]
+        agent = await place.turnkeeper.agents.create("a", AGENT["model"])
+        changes = f"POST /v1/agents/{agent.id}"
+        place.proxy.faults[changes] = [Lose()]
         with pytest.raises(ServerUnreachable):
-            await place.turnkeeper.agents.create("a", AGENT["model"])
-        place.proxy.faults["POST /v1/agents"] = [Say(BUSY)]
+            await place.turnkeeper.agents.change(agent, {"name": "b"})
+        place.proxy.faults[changes] = [Say(BUSY)]
         with pytest.raises(ServerFailed) as failed:
-            await place.turnkeeper.agents.create("a", AGENT["model"])
+            await place.turnkeeper.agents.change(agent, {"name": "c"})
         assert (failed.value.error_code, failed.value.status) == ("http_error", 503)
-        assert place.proxy.seen["POST /v1/agents"] == 2
+        assert place.proxy.seen[changes] == 2
+
+    run(work)
+
+
+@pytest.mark.parametrize("fault", [Lose(), Say(BUSY), Cut(40)], ids=["lost", "busy", "cut"])
+def test_whatever_is_made_is_made_once_whatever_happens_to_the_answer(run: Run, fault: Fault) -> None:
+    async def work(place: Place) -> None:
+        server, faults = place.turnkeeper, place.proxy.faults
+        for path in ("agents", "sessions", "budgets", "api_keys", "webhook_endpoints"):
+            faults[f"POST /v1/{path}"] = [fault]
+        agent = await server.agents.create("once", AGENT["model"])
+        session = await server.sessions.create(agent)
+        budget = await server.budgets.create({"type": "agent", "id": agent.id}, {"max_model_calls": 9})
+        key = await server.api_keys.create("once", scopes=["turns:read"])
+        endpoint = await server.webhooks.create("https://example.com/hook")
+        assert [one.id async for one in server.agents.list() if one.name == "once"] == [agent.id]
+        assert [one.id async for one in server.sessions.list(agent_id=agent.id)] == [session.id]
+        assert [one.id async for one in server.budgets.list(scope_id=agent.id)] == [budget.id]
+        assert [one.id async for one in server.api_keys.list() if one.name == "once"] == [key.id]
+        assert [one.id async for one in server.webhooks.list()] == [endpoint.id]
 
     run(work)
 

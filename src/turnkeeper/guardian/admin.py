@@ -18,7 +18,7 @@ from turnkeeper.acs import JsonLimits, JsonRejected, parse_object
 from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.guardian.apikeys import DECIDE, READ, GuardianKey, is_secret, secret_sha256
-from turnkeeper.guardian.approvals import MAX_NOTE_CHARACTERS, ApprovalAnswer, ApprovalStatus, ApprovalStore
+from turnkeeper.guardian.approvals import MAX_NOTE_CHARACTERS, WITHDRAW, ApprovalAnswer, ApprovalStatus, ApprovalStore
 from turnkeeper.guardian.http import AsgiApp, Receive, Scope, Send
 from turnkeeper.guardian.ports import SessionSummary, StoredEntry, StoredFinding, TurnSummary
 from turnkeeper.guardian.problems import ProblemRefused, problem_of, render_problem
@@ -201,7 +201,11 @@ def _approval(store: AdminStore, approval_id: str, now_ms: int) -> Mapping[str, 
 
 def _decide(asked: _Asked, store: AdminStore, approval_id: str, now_ms: int) -> Mapping[str, object]:
     _check_id(approval_id, "approval_id")
-    result = store.decide(approval_id, _read_answer(asked.body), asked.key.approver, now_ms)
+    answer, approver = _read_answer(asked.body), asked.key.approver
+    if answer.decision == WITHDRAW:
+        result = store.withdraw(approval_id, approver, answer.note, now_ms)
+    else:
+        result = store.decide(approval_id, answer, approver, now_ms)
     if result is None:
         raise ProblemRefused("not_found", "There is no such approval.")
     return approval_view(result, now_ms)
@@ -218,7 +222,7 @@ def _read_answer(body: bytes) -> ApprovalAnswer:
         if not isinstance(value, str) or len(value) > MAX_NOTE_CHARACTERS:
             raise ProblemRefused("invalid_field", f"{name} is not a text of {MAX_NOTE_CHARACTERS} characters.", name)
     if "decision" not in members:
-        raise ProblemRefused("invalid_field", "decision is missing: approve or deny.", "decision")
+        raise ProblemRefused("invalid_field", "decision is missing: approve, deny or withdraw.", "decision")
     return ApprovalAnswer(**cast("dict[str, str]", members))
 
 

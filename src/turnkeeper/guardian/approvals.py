@@ -21,6 +21,8 @@ MAX_APPROVAL_MS: Final = 7 * 24 * 3_600_000
 MAX_NOTE_CHARACTERS: Final = 1_000
 ANY_APPROVER: Final = "*"
 NO_APPROVER: Final = ""
+WITHDRAW: Final = "withdraw"
+"""What is said to a question, beside an answer, where nobody waits for one any more."""
 HUMAN: Final = "human"
 AGENT: Final = "agent"
 
@@ -33,7 +35,7 @@ class ApprovalKind(StrEnum):
 
 
 class ApprovalStatus(StrEnum):
-    """Where a question stands. `expired` is never stored: time alone makes it."""
+    """Where a question stands. `expired` is never stored: time alone makes it, and a withdrawal ends the time."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -137,9 +139,7 @@ def decided(approval: Approval, answer: ApprovalAnswer, approver: Approver, now_
     if answer.scope not in tuple(ApprovalScope):
         raise ApprovalRefused("the scope is neither this_request nor session", code="approval_scope_invalid")
     _check_approver(approval, approver)
-    status = approval.status_at(now_ms)
-    if status is not ApprovalStatus.PENDING:
-        raise ApprovalRefused(f"the question is {status} already", code="approval_not_pending")
+    _check_pending(approval, now_ms)
     if answer.input_hash is not None and answer.input_hash != approval.input_hash:
         raise ApprovalRefused("the question is about another input", code="approval_input_differs")
     approves = answer.decision == "approve"
@@ -157,9 +157,29 @@ def decided(approval: Approval, answer: ApprovalAnswer, approver: Approver, now_
     )
 
 
-def _check_approver(approval: Approval, approver: Approver) -> None:
+def withdrawn(approval: Approval, approver: Approver, note: str | None, now_ms: int) -> Approval:
+    """The question once nobody waits for its answer: its time is over now. Raises `ApprovalRefused`.
+
+    That is no answer, so nobody is named as having given one.
+    """
+    _check_asked(approval, approver)
+    _check_pending(approval, now_ms)
+    return replace(approval, expires_at_ms=now_ms, note=note)
+
+
+def _check_pending(approval: Approval, now_ms: int) -> None:
+    status = approval.status_at(now_ms)
+    if status is not ApprovalStatus.PENDING:
+        raise ApprovalRefused(f"the question is {status} already", code="approval_not_pending")
+
+
+def _check_asked(approval: Approval, approver: Approver) -> None:
     if not approver.is_asked_by(approval):
         raise ApprovalRefused("the question goes to another approver", code="approver_not_asked")
+
+
+def _check_approver(approval: Approval, approver: Approver) -> None:
+    _check_asked(approval, approver)
     if approver.type == AGENT and approval.agent_id in {approver.name, approval.approver_id}:
         raise ApprovalRefused("an agent does not approve what it asks for itself", code="approver_is_the_agent")
 
@@ -185,4 +205,8 @@ class ApprovalStore(Protocol):
 
     def decide(self, approval_id: str, answer: ApprovalAnswer, approver: Approver, now_ms: int) -> Approval | None:
         """The approval once it is decided, durably; None where there is none. Raises `ApprovalRefused`."""
+        ...
+
+    def withdraw(self, approval_id: str, approver: Approver, note: str | None, now_ms: int) -> Approval | None:
+        """The approval once nobody can answer it any more; None where there is none. Raises `ApprovalRefused`."""
         ...

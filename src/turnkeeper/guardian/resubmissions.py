@@ -26,7 +26,7 @@ from turnkeeper.guardian.checks import Denial
 from turnkeeper.guardian.intent import capabilities_of
 from turnkeeper.guardian.memory import SESSION_MEMORY_FULL, Asked, KnownCapability, SessionMemory
 from turnkeeper.guardian.ports import SessionTerms
-from turnkeeper.policy.composition import asks_for_approval
+from turnkeeper.policy.composition import asks_for_approval, ends_in_a_question
 from turnkeeper.policy.facts import ApprovalFacts, Facts
 from turnkeeper.policy.intent import Capability
 
@@ -43,6 +43,7 @@ MAX_CAPABILITIES: Final = 1_024
 USE_GRACE_MS: Final = 300_000
 """How long after its end a grant may still be used: an approver may answer in the last second."""
 
+_MAY_IT: Final = "May this step go on?"
 _ORIGINS: Final = {"human": "user_input", "agent": "agent_generated"}
 _REFUSALS: Final[Mapping[str, str]] = {
     APPROVAL_INPUT_CHANGED: "The step is not the one that an approver was asked about.",
@@ -55,10 +56,14 @@ _REFUSALS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Resubmission:
-    """A step that was sent before as `asked_id`. It waits still where it has neither a refusal nor a grant."""
+    """A step that was sent before as `asked_id`. It waits still where it has neither a refusal nor a grant.
+
+    `question` is what the store has of it; None where that could not be read yet.
+    """
 
     asked_id: str
     asked: Asked
+    question: Approval | None = None
     refusal: Denial | None = None
     grant: Approval | None = None
 
@@ -83,15 +88,35 @@ def resubmission_of(
     asked = memory.kept.asked.get(reference)
     if asked is None:
         return None
-    waiting = Resubmission(reference, asked)
+    waiting = Resubmission(reference, asked, found)
     if input_hash(request.payload) != asked.input_hash:
         return _refused(waiting, APPROVAL_INPUT_CHANGED)
     status = ApprovalStatus.PENDING if found is None else found.status
     if status is ApprovalStatus.DENIED:
         return _refused(waiting, APPROVAL_DENIED)
     if found is None or status is ApprovalStatus.PENDING:
-        return waiting if now_ms < asked.expires_at_ms else _refused(waiting, APPROVAL_EXPIRED)
+        expires_at_ms = asked.expires_at_ms if found is None else min(asked.expires_at_ms, found.expires_at_ms)
+        return waiting if now_ms < expires_at_ms else _refused(waiting, APPROVAL_EXPIRED)
     return _granted(waiting, found, memory, now_ms)
+
+
+def asked_at_its_end(decision: Decision, resubmission: Resubmission, now_ms: int) -> Decision:
+    """A delay that ends in a question, once its time is over and nobody has answered: now it is one (CORE-DISP-04).
+
+    It is the same question as before, so that an answer to the delay and one to the question are one answer.
+    """
+    question, details = resubmission.question, decision.defer_details
+    if not resubmission.waits or question is None or details is None or not ends_in_a_question(details):
+        return decision
+    if now_ms < question.created_at_ms + int(cast("float", details["resolution_timeout_ms"])):
+        return decision
+    ask = {
+        "approver": {"type": question.approver_type, "id": question.approver_id},
+        "question": question.question or _MAY_IT,
+        "timeout_seconds": max((question.expires_at_ms - now_ms) // 1_000, 1),
+        "timeout_disposition": Disposition.DENY.value,
+    }
+    return replace(decision, disposition=Disposition.ASK, ask_details=ask, defer_details=None)
 
 
 def with_grant(facts: Facts, resubmission: Resubmission | None, memory: SessionMemory) -> Facts:
@@ -241,7 +266,11 @@ def _capabilities(grant: Approval) -> tuple[KnownCapability, ...]:
 def _wait_ms(decision: Decision) -> int:
     if decision.disposition is Disposition.ASK:
         return int(cast("float", (decision.ask_details or {})["timeout_seconds"])) * 1_000
-    return int(cast("float", (decision.defer_details or {})["resolution_timeout_ms"]))
+    details = decision.defer_details or {}
+    if ends_in_a_question(details):
+        # How long the question at the end may wait, nobody has said: as long as whoever asks for the step wants to.
+        return MAX_APPROVAL_MS
+    return int(cast("float", details["resolution_timeout_ms"]))
 
 
 def _summary(origin: str, step_id: str) -> dict[str, object]:

@@ -35,6 +35,7 @@ from turnkeeper.guardian.resubmissions import (
     APPROVAL_UNKNOWN,
     APPROVAL_USED,
     Resubmission,
+    asked_at_its_end,
     may_wait,
     raises_question,
     with_grant,
@@ -119,6 +120,8 @@ def decide(
         if again is not None and again.grant is not None and raises_question(decision):
             # An engine that does not look at approvals asks again what was answered.
             decision = granted(decision)
+        if again is not None:
+            decision = asked_at_its_end(decision, again, call.received_at_ms)
         if EVALUATION_FAILED in decision.reason_codes:
             codes.append(EVALUATION_FAILED)
     given = Given(decision)

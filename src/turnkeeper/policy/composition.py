@@ -147,10 +147,16 @@ def _effective(rule: Rule, *, approved: bool) -> Disposition:
 
 
 def asks_for_approval(decision: Disposition, details: Mapping[str, object] | None) -> bool:
-    """Whether an approver's yes is what this decision waits for."""
+    """Whether an approver's yes is what this decision waits for, at once or at the end of its time."""
     if decision is Disposition.DEFER:
-        return details is not None and details.get("resolution_method") == HUMAN_APPROVAL
+        method = None if details is None else details.get("resolution_method")
+        return method == HUMAN_APPROVAL or (method == "timeout" and ends_in_a_question(details))
     return decision is Disposition.ASK
+
+
+def ends_in_a_question(details: Mapping[str, object] | None) -> bool:
+    """Whether a delay that nobody resolved is asked about when its time is over (ACS 6.1)."""
+    return details is not None and details.get("timeout_decision") == Disposition.ASK
 
 
 def granted(decision: Decision) -> Decision:

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from turnkeeper.errors import TurnkeeperError
 
-POOL_PREFIX: Final = "tkp_"
+POOL_PREFIX: Final = "tkw_"
 POOL_TOKEN_BYTES: Final = 32
 
 Purpose: TypeAlias = Literal["lease", "gateway"]

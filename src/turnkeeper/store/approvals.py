@@ -19,6 +19,7 @@ from turnkeeper.guardian.approvals import (
     ApprovalStatus,
     Approver,
     decided,
+    withdrawn,
 )
 
 APPROVAL_COLUMNS: Final = (
@@ -38,6 +39,7 @@ _DECIDE = (
     "UPDATE approvals SET status = ?, decided_by = ?, decided_by_key = ?, decided_at_ms = ?, scope = ?, note = ?"
     " WHERE approval_id = ? AND status = 'pending'"
 )
+_WITHDRAW = "UPDATE approvals SET expires_at_ms = ?, note = ? WHERE approval_id = ? AND status = 'pending'"
 _KEY_COLUMNS = "key_id, name, scopes, approver_type, approver_ids, created_at_ms, revoked_at_ms"
 _INSERT_KEY = f"INSERT INTO api_keys ({_KEY_COLUMNS}, sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  our own column names
 _SELECT_KEYS = f"SELECT {_KEY_COLUMNS} FROM api_keys ORDER BY key_id LIMIT ?"  # noqa: S608  our own column names
@@ -69,6 +71,14 @@ class Approvals(ABC):
         while rows := self._fetch(_SELECT_ONE, approval_id):
             result = decided(approval_of(rows[0]), answer, approver, now_ms)
             if self._change(_DECIDE, *_answered(result), approval_id):
+                return result
+        return None
+
+    def withdraw(self, approval_id: str, approver: Approver, note: str | None, now_ms: int) -> Approval | None:
+        """The approval once its end is durable. Raises `ApprovalRefused`, `StoreFailed`."""
+        while rows := self._fetch(_SELECT_ONE, approval_id):
+            result = withdrawn(approval_of(rows[0]), approver, note, now_ms)
+            if self._change(_WITHDRAW, result.expires_at_ms, result.note, approval_id):
                 return result
         return None
 

@@ -20,6 +20,7 @@ from turnkeeper.store.statements import add, change, load_row
 from turnkeeper.store.steps import window_is_open
 from turnkeeper.store.tables import turns
 from turnkeeper.store.tx import Tx, lock_session
+from turnkeeper.store.withdrawals import withdraw_question
 from turnkeeper.turns.approvals import Approval, close
 from turnkeeper.turns.lifecycle import Happening, transition
 from turnkeeper.turns.model import Ending, StopReason, Turn, TurnStatus
@@ -48,6 +49,7 @@ def expire_pause(tx: Tx, turn_id: str, session_id: str) -> bool:
     if expired.timeout_decision == "ask":
         _ask(tx, turn, known, expired)
     else:
+        withdraw_question(tx, expired)
         settle(tx, turn_id, "expired", [expired])
     return True
 

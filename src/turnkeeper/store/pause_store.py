@@ -7,9 +7,9 @@ from sqlalchemy import Connection
 
 from turnkeeper.clock import Clock
 from turnkeeper.events.envelope import NewEvent
-from turnkeeper.store import expiring, pause_reads, pauses
+from turnkeeper.store import expiring, pause_reads, pauses, withdrawals
 from turnkeeper.store.tx import Tx
-from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
+from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus, AskedStep
 from turnkeeper.turns.containment import all_of
 from turnkeeper.turns.model import Fence, Reach, Turn
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
@@ -42,6 +42,12 @@ class SqlPauses(PauseStore, ApprovalStore, Protocol):
         now = self._clock.now()
         due = await self._read(lambda conn: expiring.due_pauses(conn, now, limit))
         return sum(await all_of(self._write(_expiry(turn_id, session_id)) for turn_id, session_id in due))
+
+    async def withdrawals(self, limit: int) -> tuple[AskedStep, ...]:
+        return await self._read(lambda conn: withdrawals.oldest(conn, limit))
+
+    async def forget_withdrawal(self, asked: AskedStep) -> None:
+        await self._write(lambda tx: withdrawals.forget(tx, asked))
 
     async def approval(self, approval_id: str) -> Approval:
         return await self._read(lambda conn: pauses.load_approval(conn, approval_id))

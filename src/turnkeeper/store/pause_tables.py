@@ -87,6 +87,15 @@ approval_rules: Final = Table(
     Column("decided_by_json", Text, nullable=False),
 )
 
+# Questions that the Guardian is still to be told of: nobody waits for them any more.
+withdrawals: Final = Table(
+    "withdrawals",
+    metadata,
+    Column("session_id", Text, ForeignKey("sessions.id"), primary_key=True),
+    Column("request_id", Text, primary_key=True),
+    Column("created_at", Instant, nullable=False),
+)
+
 # Written out as in `store/tables.py`: a partial index is used only where a query states its predicate.
 IS_WAITING: Final = pauses.c.state == literal_column("'waiting'")
 IS_OPEN: Final = pauses.c.state.in_([literal_column("'waiting'"), literal_column("'resolved'")])

@@ -32,6 +32,7 @@ from turnkeeper.store.tx import (
     store_events,
     write_turn,
 )
+from turnkeeper.store.withdrawals import withdraw_question
 from turnkeeper.turns.activity import activity_news, doing_of
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ToolResultConflict, close, decide, rule_of
 from turnkeeper.turns.lifecycle import Happening, transition
@@ -183,6 +184,7 @@ def close_pause(tx: Tx, turn: Turn, before: Sequence[NewEvent]) -> list[NewEvent
     if known.approval is not None and known.approval.status == "pending":
         withdrawn = close(known.approval, "canceled", tx.now)
         store_answer(tx, withdrawn)
+        withdraw_question(tx, withdrawn)
         news.append(resolved(withdrawn, attempt=turn.attempt))
     if any(event.type == "tool.completed" and known.call.tool_call_id in event.data for event in before):
         return news

@@ -32,6 +32,7 @@ from turnkeeper.store import (
     steps,
     turns,
     tx,
+    withdrawals,
 )
 from turnkeeper.store.access_store import SqlAccessStore
 from turnkeeper.store.admin import check, prepare
@@ -386,6 +387,8 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
             steps.answer_step(tx, session_id, request_id, answer, fence=fence, events=events)
             if pause is not None and fence is not None:
                 pauses.pause(tx, fence, pause, ())
+            else:
+                withdrawals.withdraw_unheard(tx, session_id, request_id, answer)
 
         await self._write(body)
 

@@ -59,6 +59,10 @@ class GuardianQuestions(Protocol):
         """Records the answer. Raises `QuestionRefused`, `QuestionsUnreachable`."""
         ...
 
+    async def withdraw(self, session_id: str, request_id: str) -> None:
+        """Takes the question back, if there is one. Raises `QuestionRefused`, `QuestionsUnreachable`."""
+        ...
+
 
 class ApprovalDesk:
     """Where approvals are decided."""

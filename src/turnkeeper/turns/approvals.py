@@ -113,6 +113,14 @@ class ApprovalAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedStep:
+    """The step that raised a question with the Guardian."""
+
+    session_id: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalRule:
     """A yes that holds for the same input of the same tool until the session ends. Named by its approval."""
 

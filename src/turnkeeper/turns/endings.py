@@ -152,6 +152,14 @@ def sandbox_lost(turn: Turn, ran: Ran, code: str, message: str) -> Ending:
     return _failed(turn, Happening.SANDBOX_LOST, StopReason.SANDBOX_LOST, error, "error", ran=ran)
 
 
+def workspace_lost(turn: Turn, ran: Ran, *, turn_started: bool) -> Ending:
+    """Row 24a: the turn may go on, and what its tools had made is gone."""
+    message = "the workspace that the turn had worked in is not there any more"
+    error = turn_error(StopReason.SANDBOX_LOST, "workspace_lost", message)
+    outcome = "error" if turn_started else None
+    return _failed(turn, Happening.WORKSPACE_LOST, StopReason.SANDBOX_LOST, error, outcome, ran=ran)
+
+
 def timed_out(turn: Turn, ran: Ran, timeout_ms: int) -> Ending:
     """Row 22: the agent's time limit and the grace passed."""
     error = turn_error(StopReason.TIMEOUT, "timeout", f"the turn took longer than {timeout_ms} ms")

@@ -164,7 +164,7 @@ class Pauses:
         self._deferrals += 1
         self.window_closed = True
         # Only what an approver answers can be referred to when the step is sent again.
-        asked = call if deferral.resolution_method == HUMAN_APPROVAL else replace(call, request_id=None)
+        asked = call if _is_answered_by_approvers(deferral) else replace(call, request_id=None)
         question = question_of(None, ruling.reasoning)
         wait_ms = deferral.resolution_timeout_ms
         approval = replace(
@@ -217,3 +217,8 @@ class Pauses:
             created_at=now,
             expires_at=after(now, wait_ms),
         )
+
+
+def _is_answered_by_approvers(deferral: events.Deferral) -> bool:
+    method = deferral.resolution_method
+    return method == HUMAN_APPROVAL or (method == "timeout" and timeout_decision(deferral) == "ask")

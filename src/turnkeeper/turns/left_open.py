@@ -43,6 +43,11 @@ def closed_calls(turn: Turn, events: Iterable[Event]) -> list[NewEvent]:
     ]
 
 
+def worked_in_a_box(events: Iterable[Event]) -> bool:
+    """Whether a tool of the turn ran, so that there was a workspace for it; of `CALLS`."""
+    return any(event.type == "tool.completed" and event.source == "sandbox" for event in events)
+
+
 def lost_box(turn: Turn, starts: Iterable[Event], reason: LossReason, last_beat_at: datetime | None) -> list[NewEvent]:
     """`sandbox.lost` for the box of the last of `STARTS`; nothing where none had started.
 

@@ -173,6 +173,8 @@ TRANSITIONS: Final[Mapping[tuple[TurnStatus | None, Happening], Transition]] = M
         (_PAUSED, Happening.RESOLVED_WARM): Transition("23", _RUNNING, "turn.resumed"),
         (_PAUSED, Happening.RESOLVED_COLD): Transition("24", _STARTING, "turn.resumed"),
         (_PAUSED, Happening.WORKSPACE_LOST): _failed("24a", StopReason.SANDBOX_LOST, None, "error"),
+        # An answer alone sends a turn back to starting (row 24); its worker is the first to see the workspace.
+        (_STARTING, Happening.WORKSPACE_LOST): _failed("24a", StopReason.SANDBOX_LOST, None, "error"),
         (_PAUSED, Happening.EXPIRY_DENIED_WARM): Transition("25", _RUNNING, "turn.resumed"),
         (_PAUSED, Happening.EXPIRY_DENIED_COLD): Transition("25", _STARTING, "turn.resumed"),
         (_PAUSED, Happening.EXPIRY_ASKS): Transition("25a", _PAUSED, "turn.paused"),

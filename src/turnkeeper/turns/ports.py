@@ -12,7 +12,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
-from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
+from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus, AskedStep
 from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
@@ -492,6 +492,14 @@ class PauseStore(Protocol):
 
     async def expire_pauses(self, limit: int) -> int:
         """Rows 25, 25a and 26 for pauses whose time is over; how many there were."""
+        ...
+
+    async def withdrawals(self, limit: int) -> tuple[AskedStep, ...]:
+        """Steps whose question the Guardian may still have open, and that nobody waits for any more."""
+        ...
+
+    async def forget_withdrawal(self, asked: AskedStep) -> None:
+        """The Guardian has closed that question, or never will."""
         ...
 
     async def approval_rules(self, session_id: str) -> tuple[ApprovalRule, ...]: ...

@@ -4,6 +4,7 @@ Answers for one ending per orphan and for closing what the lost sandbox left ope
 another attempt is not decided here: it may have had side effects (`attempts`).
 """
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -13,7 +14,7 @@ from turnkeeper.turns import endings
 from turnkeeper.turns.attempts import LEASE_EXPIRED
 from turnkeeper.turns.endings import NEVER_RAN, Ran
 from turnkeeper.turns.execution import Finish
-from turnkeeper.turns.left_open import CALLS, STARTS, closed_calls, lost_box
+from turnkeeper.turns.left_open import CALLS, STARTS, closed_calls, lost_box, worked_in_a_box
 from turnkeeper.turns.lifecycle import Happening
 from turnkeeper.turns.model import Turn, TurnStatus
 from turnkeeper.turns.results import SubmissionTally
@@ -39,6 +40,13 @@ async def finish_fault(bench: Workbench, turn: Turn, reference: str) -> Finish:
     ran = await ran_of(bench, turn)
     ending = endings.internal_error(turn, ran, reference, turn_started=await has_open_window(bench, turn))
     return Finish(ending, tuple(await close_open_calls(bench, turn)))
+
+
+async def has_lost_its_workspace(bench: Workbench, turn: Turn) -> bool:
+    """Whether a tool of the turn worked in a workspace that this worker does not find (row 24a)."""
+    if await asyncio.to_thread((bench.workspaces / turn.session_id).is_dir):
+        return False
+    return worked_in_a_box(await _events(bench, turn, CALLS))
 
 
 async def ran_of(bench: Workbench, turn: Turn) -> Ran:

@@ -27,10 +27,11 @@ from turnkeeper.turns.measures import overshoot_ratio
 from turnkeeper.turns.model import Claim, Ending, Fence, Hold, StopReason, Turn, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence, StoreUnavailable
-from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_open_window, ran_of
+from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_lost_its_workspace, has_open_window, ran_of
 from turnkeeper.turns.resuming import resumed_turn
 from turnkeeper.turns.takeover import LeaseWatch
 from turnkeeper.turns.timing import news_of, stop_task
+from turnkeeper.turns.withdrawals import Withdrawals
 from turnkeeper.turns.workbench import Workbench
 
 QUEUE_TOPIC: Final = "queue"
@@ -76,6 +77,7 @@ class Worker:
             _Chore("deliver", self._outbox.deliver, settings.poll_ms),
             _Chore("expire_pauses", self._expire_pauses, settings.poll_ms),
             _Chore("adopt_answers", self._desk.adopt, settings.poll_ms),
+            _Chore("withdraw_questions", Withdrawals(bench.store, bench.questions).settle, settings.poll_ms),
             _Chore("reap", self._take_over, settings.reap_ms),
             _Chore("expire_starts", self._expire_starts, settings.poll_ms),
         )
@@ -318,11 +320,15 @@ class Worker:
             return Finish(endings.canceled(turn, Happening.CANCELED_WHILE_STARTING, outcome, ran), ())
         if turn.tries >= MAX_START_TRIES:
             return Finish(endings.having_run(endings.no_sandbox(turn), turn, ran), ())
+        resumed = await resumed_turn(bench, turn)
+        if resumed is not None and resumed.pause is not None and await has_lost_its_workspace(bench, turn):
+            turn_started = await has_open_window(bench, turn)
+            return Finish(endings.workspace_lost(turn, ran, turn_started=turn_started), ())
         ending = await ask_to_continue(bench, turn, lease.fence, ran)
         if ending is not None:
             return Finish(ending, ())
         again = replace(claim, turn=await lease.renumber())
-        finish = await Execution(bench, again, lease, await resumed_turn(bench, turn)).run()
+        finish = await Execution(bench, again, lease, resumed).run()
         if finish.ending is not None and finish.ending.happening in _BEFORE_IT_RAN:
             return replace(finish, ending=endings.having_run(finish.ending, turn, ran))
         return finish

@@ -10,6 +10,7 @@ from turnkeeper.clock import Clock, epoch_ms
 from turnkeeper.guardian.approvals import (
     ANY_APPROVER,
     HUMAN,
+    WITHDRAW,
     ApprovalRefused,
     ApprovalScope,
     ApprovalStatus,
@@ -25,6 +26,7 @@ from turnkeeper.turns.approvals import ApprovalAnswer
 
 TIMEOUT_S: Final = 10.0
 OUR_KEY: Final = "platform"
+NOBODY_WAITS: Final = "withdrawn by the platform: the turn that asked does not wait for it any more"
 
 _OK: Final = 200
 _NOT_FOUND: Final = 404
@@ -64,6 +66,22 @@ class DeskQuestions:
         except StoreFailed as error:
             raise QuestionsUnreachable(error.message) from error
 
+    async def withdraw(self, session_id: str, request_id: str) -> None:
+        """Ends the question. Raises `QuestionRefused`, `QuestionsUnreachable`."""
+        try:
+            await asyncio.to_thread(self._withdraw, _id(session_id, request_id))
+        except ApprovalRefused as error:
+            raise QuestionRefused(error.message, detail={"reason": error.error_code}) from error
+        except StoreFailed as error:
+            raise QuestionsUnreachable(error.message) from error
+
+    def _withdraw(self, approval_id: str) -> None:
+        found = self._desk.approval(approval_id)
+        if found is not None:
+            # Whoever was asked: it is the asker that waits no more.
+            asker = Approver(OUR_KEY, OUR_KEY, found.approver_type, frozenset({ANY_APPROVER}))
+            self._desk.withdraw(approval_id, asker, NOBODY_WAITS, epoch_ms(self._clock.now()))
+
 
 class HttpQuestions:
     """Questions of a Guardian in another process, through its HTTP API with a key that may decide."""
@@ -87,11 +105,16 @@ class HttpQuestions:
         """Records the answer. Raises `QuestionRefused`, `QuestionsUnreachable`."""
         said = _said(answer)
         body = {"decision": said.decision, "scope": said.scope} | ({} if said.note is None else {"note": said.note})
-        heard = await self._call("POST", f"{_id(session_id, request_id)}/decision", body)
-        if heard.status_code in _REFUSALS:
-            problem = cast("dict[str, Any]", heard.json())
-            raise QuestionRefused(str(problem.get("detail")), detail={"reason": problem.get("code")})
-        _document(heard)
+        _taken(await self._say(session_id, request_id, body))
+
+    async def withdraw(self, session_id: str, request_id: str) -> None:
+        """Ends the question. Raises `QuestionRefused`, `QuestionsUnreachable`."""
+        heard = await self._say(session_id, request_id, {"decision": WITHDRAW, "note": NOBODY_WAITS})
+        if heard.status_code != _NOT_FOUND:
+            _taken(heard)
+
+    async def _say(self, session_id: str, request_id: str, body: Mapping[str, str]) -> httpx.Response:
+        return await self._call("POST", f"{_id(session_id, request_id)}/decision", body)
 
     async def _call(self, method: str, path: str, body: Mapping[str, str] | None) -> httpx.Response:
         url = f"{self._base_url}/approvals/{path}"
@@ -117,6 +140,13 @@ def _said(answer: ApprovalAnswer) -> GuardianAnswer:
     approves = answer.word == "approve"
     scope = ApprovalScope.SESSION if approves and answer.remember == "session" else ApprovalScope.THIS_REQUEST
     return GuardianAnswer(answer.word, scope.value, answer.note)
+
+
+def _taken(heard: httpx.Response) -> None:
+    if heard.status_code in _REFUSALS:
+        problem = cast("dict[str, Any]", heard.json())
+        raise QuestionRefused(str(problem.get("detail")), detail={"reason": problem.get("code")})
+    _document(heard)
 
 
 def _document(answer: httpx.Response) -> dict[str, Any]:

@@ -66,6 +66,21 @@ def test_an_approver_sees_the_question_with_its_input_and_answers_it(tmp_path: P
     serving(tmp_path, work)
 
 
+def test_a_question_can_be_taken_back(tmp_path: Path) -> None:
+    async def work(here: House) -> None:
+        await asked(await greeted(here))
+        async with client(here) as web:
+            (row,) = (await got(web, "approvals?status=pending"))["data"]
+            path = f"/guardian/v1/approvals/{row['approval_id']}/decision"
+            taken = await web.post(path, json={"decision": "withdraw", "note": "canceled"})
+            assert (taken.status_code, taken.json()["status"], taken.json()["note"]) == (200, "expired", "canceled")
+            assert (await got(web, "approvals?status=pending"))["data"] == []
+            second = await web.post(path, json={"decision": "withdraw"})
+            assert (second.status_code, second.json()["code"]) == (409, "approval_not_pending")
+
+    serving(tmp_path, work)
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "code"),
     [

@@ -12,6 +12,7 @@ from tests.unit.guardian.kit import KEYRING, TOOL_CALL, Agent, House, engine, fi
 from turnkeeper.acs import Verdict, validator
 from turnkeeper.clock import epoch_ms
 from turnkeeper.guardian.approvals import (
+    MAX_APPROVAL_MS,
     Approval,
     ApprovalAnswer,
     ApprovalKind,
@@ -45,6 +46,12 @@ rules:
     decision: defer
     reasoning: A person decides.
     defer: {reason: low_confidence, resolution_method: human_approval, resolution_timeout_ms: 60000}
+  - id: later
+    hooks: [toolCallRequest]
+    tools: [later]
+    decision: defer
+    reasoning: Soon.
+    defer: {reason: low_confidence, resolution_method: timeout, resolution_timeout_ms: 60000, timeout_decision: ask}
   - id: outside
     hooks: [toolCallRequest]
     when: intent.declared && !intent.covered && tool.name == "mail"
@@ -62,6 +69,7 @@ rules:
     decision: deny
     reasoning: Never.
 """
+WAITING = ClientEntry(ClientAbilities(can_ask=True, approver_types=frozenset({"human"})))
 OPERATOR = Approver("key_1", "ana", "human", frozenset({"operators"}))
 INTENT = {
     "raw": "read files",
@@ -239,6 +247,45 @@ def test_a_deferral_that_waits_for_a_person_is_counted_once(tmp_path: Path) -> N
         assert third.reason_codes[0] == "deferral_bound_exceeded"
 
     running(tmp_path, work, policy=engine(POLICY), settings=GuardianSettings(max_deferrals=2))
+
+
+def test_a_deferral_that_ends_in_a_question_is_one_once_its_time_is_over(tmp_path: Path) -> None:
+    """CORE-DISP-04."""
+
+    async def work(here: House) -> None:
+        agent = await greeted(here)
+        first, second = call("later"), call("later", "pwd")
+        answered, unanswered = [await asked(agent, payload, "defer") for payload in (first, second)]
+        here.clock.advance(59_999)
+        assert (await again(agent, answered, first)).decision == "defer"
+        here.clock.advance(1)
+        verdict = await again(agent, answered, first)
+        assert (verdict.decision, (verdict.details or {})["question"]) == ("ask", "Soon.")
+        answer(here, index=0)
+        assert (await again(agent, answered, first)).reason_codes == ("approved",)
+        here.clock.advance(MAX_APPROVAL_MS)
+        assert (await again(agent, unanswered, second)).reason_codes == ("approval_expired",)
+        assert verified(here, agent) == set()
+
+    running(tmp_path, work, policy=engine(POLICY), settings=GuardianSettings(clients=(WAITING,)))
+
+
+def test_a_question_that_was_withdrawn_is_over_and_nobody_has_answered_it(tmp_path: Path) -> None:
+    async def work(here: House) -> None:
+        agent = await greeted(here)
+        request_id = await asked(agent)
+        store, now_ms = SqliteGuardianDesk(here.path), epoch_ms(here.clock.now())
+        with pytest.raises(ApprovalRefused, match="another approver"):
+            store.withdraw(answerable(here), replace(OPERATOR, ids=frozenset({"others"})), None, now_ms)
+        taken_back = store.withdraw(answerable(here), OPERATOR, "canceled", now_ms)
+        assert taken_back is not None
+        assert (taken_back.status_at(now_ms), taken_back.decided_by, taken_back.note) == ("expired", None, "canceled")
+        assert (await again(agent, request_id)).reason_codes == ("approval_expired",)
+        with pytest.raises(ApprovalRefused, match="expired already"):
+            store.withdraw(answerable(here), OPERATOR, None, now_ms)
+        assert store.withdraw("nothing", OPERATOR, None, now_ms) is None
+
+    running(tmp_path, work, policy=engine(POLICY), settings=GuardianSettings(clients=(WAITING,)))
 
 
 def answerable(here: House) -> str:

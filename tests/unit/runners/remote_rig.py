@@ -28,7 +28,7 @@ from turnkeeper.turns.workbench import WorkerSettings
 from turnkeeper.turns.worker import QUEUE_TOPIC, Worker
 
 POOL: Final = "gpu"
-POOL_TOKEN: Final = "tkp_of-the-tests"
+POOL_TOKEN: Final = "tkw_of-the-tests"
 TTL_MS: Final = 60_000
 SETTINGS_ELSEWHERE: Final = replace(SETTINGS, lease_ttl_ms=TTL_MS)
 

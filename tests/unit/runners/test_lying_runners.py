@@ -111,7 +111,7 @@ def test_a_token_that_was_made_elsewhere_opens_nothing(tmp_path: Path) -> None:
         for token in (forged, POOL_TOKEN, runner.lease["gateway"]["token"], "tk_" + "a" * 43, "x"):
             assert (await runner.call("report", token=token, **report("forged"))).status_code == 401
         assert (await far.runner().take(token=runner.lease["token"])).status_code == 401
-        assert (await far.runner().take(token="tkp_other")).status_code == 401
+        assert (await far.runner().take(token="tkw_other")).status_code == 401
 
     assert play(tmp_path, body).text == "the truth"
 

@@ -30,6 +30,9 @@ class Questions:
             raise QuestionRefused("somebody else is asked")
         self.answers.append(answer)
 
+    async def withdraw(self, session_id: str, request_id: str) -> None:
+        """Taken back."""
+
 
 def with_question(tmp_path: Path, work: Callable[[Rig, Approval], Awaitable[None]]) -> None:
     """A turn that waits for an answer to the Guardian's question."""

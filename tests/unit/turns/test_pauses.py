@@ -1,6 +1,7 @@
 """Turns that wait for a person or for the app (contract 6, rows 15, 16 and 23 to 27), on a worker and a store."""
 
 import asyncio
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -62,6 +63,14 @@ class Calls:
         assert isinstance(result, ToolResult)
         self.results.append(result)
         await harness.report("done")
+
+
+async def two_calls(harness: ScriptedHarness) -> None:
+    """A harness whose first call works in the workspace, and whose second one is to wait."""
+    await harness.begin()
+    for number in range(2):
+        await harness.ask(ToolRequest(f"call-{number}", "shell", f'{{"command":"ls {number}"}}'))
+    await harness.report("done")
 
 
 async def paused(made: Rig, turn_id: str, *, parked: bool, kind: str | None = None) -> Approval:
@@ -198,6 +207,28 @@ def test_a_turn_goes_on_after_everything_was_restarted(tmp_path: Path) -> None:
                 ["count the lines"],
             )
             assert turn.usage.by_model[0].model_calls == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("answer", [ASK, defer()], ids=["asked", "deferred"])
+def test_a_turn_whose_workspace_is_gone_does_not_go_on_in_an_empty_one(tmp_path: Path, answer: Decision) -> None:
+    """Row 24a."""
+
+    async def main() -> None:
+        async with rig(tmp_path, two_calls, settings=COLD) as made:
+            made.guardian.next(payloads.TOOL_CALL_REQUEST, ALLOW, answer)
+            turn_id = await made.post(await made.session())
+            asked = await paused(made, turn_id, parked=True)
+            shutil.rmtree(made.bench.workspaces / asked.session_id)
+            await made.store.decide_approval(asked.id, YES)
+            turn = await made.ended(turn_id)
+            await made.settled(turn.session_id)
+            assert turn.error is not None
+            assert (turn.status, turn.stop_reason, turn.error.code) == ("failed", "sandbox_lost", "workspace_lost")
+            assert len(made.sandbox.calls) == 1
+            ends = [outcome for method, outcome in windows(made, turn_id) if method == payloads.TURN_END]
+            assert ends == (["error"] if answer is ASK else ["deferred"])
 
     asyncio.run(main())
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from turnkeeper.client.settings import SettingRefused
-from turnkeeper.client.turn_api.retries import Upload
+from turnkeeper.client.turn_api.retries import Call, Upload
 
 KEY_BYTES: Final = 16
 
@@ -21,9 +21,10 @@ def path_of(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def new_idempotency_key() -> str:
-    """A key that no other request has."""
-    return secrets.token_hex(KEY_BYTES)
+def making(path: str, body: Mapping[str, Any] | None, key: str | None, *, upload: Upload | None = None) -> Call:
+    """A request that makes something, at most once however often it is sent: under the key, or one of its own."""
+    unique = secrets.token_hex(KEY_BYTES) if key is None else key
+    return Call("POST", path, body, upload=upload, idempotency_key=unique, repeatable=True)
 
 
 def given(extra: Mapping[str, Any] | None = None, **members: Any) -> dict[str, Any]:

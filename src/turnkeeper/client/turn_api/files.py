@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
-from turnkeeper.client.turn_api.bodies import new_idempotency_key, path_of, upload_of
+from turnkeeper.client.turn_api.bodies import making, path_of, upload_of
 from turnkeeper.client.turn_api.connection import AsyncConnection
 from turnkeeper.client.turn_api.documents import AnswerUnreadable
 from turnkeeper.client.turn_api.file_views import Artifact, File
@@ -33,8 +33,7 @@ class AsyncFiles:
         Raises `RequestInvalid` (`body_too_large`, `storage_full`), `OSError`.
         """
         upload = upload_of(content, name=name, media_type=media_type, purpose=purpose)
-        key = new_idempotency_key() if idempotency_key is None else idempotency_key
-        call = Call("POST", path_of("files"), upload=upload, idempotency_key=key, repeatable=True)
+        call = making(path_of("files"), None, idempotency_key, upload=upload)
         return File((await self._connection.ask(call)).members)
 
     async def get(self, file_id: str) -> File:

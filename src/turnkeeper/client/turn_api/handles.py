@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from turnkeeper.client.turn_api.answers import Answer
-from turnkeeper.client.turn_api.bodies import given, narrowed, new_idempotency_key, path_of, turn_body
+from turnkeeper.client.turn_api.bodies import given, making, narrowed, path_of, turn_body
 from turnkeeper.client.turn_api.connection import AsyncConnection, monotonic_ms
 from turnkeeper.client.turn_api.documents import Json
 from turnkeeper.client.turn_api.file_views import Artifact
@@ -102,9 +102,7 @@ class AsyncTurn(TurnView):
         budget: Mapping[str, Any] | None = None,
     ) -> "AsyncTurn":
         """A new turn with the input of this one, which has ended; posted once. Raises `Conflict` before the end."""
-        key = new_idempotency_key() if idempotency_key is None else idempotency_key
-        body = given(metadata=metadata, budget=budget)
-        call = Call("POST", self._path("retry"), body, idempotency_key=key, repeatable=True)
+        call = making(self._path("retry"), given(metadata=metadata, budget=budget), idempotency_key)
         return posted_turn(await self._connection.ask(call), self._connection)
 
     async def submissions(self) -> Sequence[Submission]:
@@ -207,10 +205,7 @@ class AsyncSession(SessionView):
             max_attempts=max_attempts,
             extra=extra,
         )
-        key = new_idempotency_key() if idempotency_key is None else idempotency_key
-        answer = await self._connection.ask(
-            Call("POST", self._path("turns"), body, idempotency_key=key, repeatable=True)
-        )
+        answer = await self._connection.ask(making(self._path("turns"), body, idempotency_key))
         return posted_turn(answer, self._connection)
 
     async def turns(

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from turnkeeper.client.turn_api.bodies import given, path_of, time_text
+from turnkeeper.client.turn_api.bodies import given, making, path_of, time_text
 from turnkeeper.client.turn_api.connection import AsyncConnection
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.retries import Call
@@ -21,16 +21,20 @@ class AsyncApiKeys:
         self,
         name: str,
         *,
+        idempotency_key: str | None = None,
         scopes: Sequence[str] | None = None,
         agent_ids: Sequence[str] | None = None,
         limits: Mapping[str, int] | None = None,
         expires_at: datetime | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> ApiKey:
-        """Makes a key; its `secret` is in this answer and never again."""
+        """Makes a key, once; its `secret` is in this answer and never again.
+
+        It is None where that answer was lost and the repeat was told of the key it had made: rotate it then.
+        """
         until = None if expires_at is None else time_text(expires_at, "expires_at")
         body = given(extra, name=name, scopes=scopes, agent_ids=agent_ids, limits=limits, expires_at=until)
-        return ApiKey((await self._connection.ask(Call("POST", path_of("api_keys"), body))).members)
+        return ApiKey((await self._connection.ask(making(path_of("api_keys"), body, idempotency_key))).members)
 
     async def get(self, key_id: str) -> ApiKey:
         """The key, without its secret. Raises `NotFound`."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from turnkeeper.client.turn_api.bodies import given, narrowed, new_idempotency_key, path_of
+from turnkeeper.client.turn_api.bodies import given, making, narrowed, path_of
 from turnkeeper.client.turn_api.connection import AsyncConnection
 from turnkeeper.client.turn_api.handles import AsyncSession, AsyncTurn, posted_turn
 from turnkeeper.client.turn_api.pages import listed
@@ -25,6 +25,7 @@ class AsyncAgents:
         name: str,
         model: Mapping[str, Any],
         *,
+        idempotency_key: str | None = None,
         instructions: str | None = None,
         tools: Sequence[str | Mapping[str, Any]] | None = None,
         permissions: Mapping[str, str] | None = None,
@@ -34,7 +35,7 @@ class AsyncAgents:
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Agent:
-        """Makes an agent. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
+        """Makes an agent, once. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
 
         `sandbox` has the box's size and `network`, `harness` what runs the loop.
         """
@@ -50,7 +51,7 @@ class AsyncAgents:
             harness=harness,
             metadata=metadata,
         )
-        return Agent((await self._connection.ask(Call("POST", path_of("agents"), body))).members)
+        return Agent((await self._connection.ask(making(path_of("agents"), body, idempotency_key))).members)
 
     async def get(self, agent_id: str) -> Agent:
         """The agent. Raises `NotFound`."""
@@ -94,6 +95,7 @@ class AsyncSessions:
         self,
         agent: Agent | str,
         *,
+        idempotency_key: str | None = None,
         title: str | None = None,
         budget: Mapping[str, Any] | None = None,
         network: Mapping[str, Any] | None = None,
@@ -101,7 +103,7 @@ class AsyncSessions:
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> AsyncSession:
-        """Opens a session with an agent, or with the agent of this id.
+        """Opens a session with an agent, or with the agent of this id, once.
 
         `network` narrows what its tools may reach; `secrets` are `{"name": variable, "ref": name of the secret}`.
         """
@@ -115,7 +117,7 @@ class AsyncSessions:
             secrets=secrets,
             metadata=metadata,
         )
-        answer = await self._connection.ask(Call("POST", path_of("sessions"), body))
+        answer = await self._connection.ask(making(path_of("sessions"), body, idempotency_key))
         return AsyncSession(answer.members, self._connection)
 
     async def get(self, session_id: str) -> AsyncSession:
@@ -178,8 +180,7 @@ class AsyncTurns:
         agent_id = agent if isinstance(agent, str) else agent.id
         more = given(extra, agent_id=agent_id)
         body = given(more, input=input, output_schema=output_schema, metadata=metadata, budget=budget)
-        key = new_idempotency_key() if idempotency_key is None else idempotency_key
-        call = Call("POST", path_of("turns"), body, idempotency_key=key, repeatable=True)
+        call = making(path_of("turns"), body, idempotency_key)
         return posted_turn(await self._connection.ask(call), self._connection)
 
     async def list(

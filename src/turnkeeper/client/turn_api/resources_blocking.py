@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from turnkeeper.client.turn_api.bodies import given, narrowed, new_idempotency_key, path_of
+from turnkeeper.client.turn_api.bodies import given, making, narrowed, path_of
 from turnkeeper.client.turn_api.connection_blocking import Connection
 from turnkeeper.client.turn_api.handles_blocking import Session, Turn, posted_turn
 from turnkeeper.client.turn_api.pages_blocking import listed
@@ -28,6 +28,7 @@ class Agents:
         name: str,
         model: Mapping[str, Any],
         *,
+        idempotency_key: str | None = None,
         instructions: str | None = None,
         tools: Sequence[str | Mapping[str, Any]] | None = None,
         permissions: Mapping[str, str] | None = None,
@@ -37,7 +38,7 @@ class Agents:
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Agent:
-        """Makes an agent. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
+        """Makes an agent, once. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
 
         `sandbox` has the box's size and `network`, `harness` what runs the loop.
         """
@@ -53,7 +54,7 @@ class Agents:
             harness=harness,
             metadata=metadata,
         )
-        return Agent((self._connection.ask(Call("POST", path_of("agents"), body))).members)
+        return Agent((self._connection.ask(making(path_of("agents"), body, idempotency_key))).members)
 
     def get(self, agent_id: str) -> Agent:
         """The agent. Raises `NotFound`."""
@@ -97,6 +98,7 @@ class Sessions:
         self,
         agent: Agent | str,
         *,
+        idempotency_key: str | None = None,
         title: str | None = None,
         budget: Mapping[str, Any] | None = None,
         network: Mapping[str, Any] | None = None,
@@ -104,7 +106,7 @@ class Sessions:
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Opens a session with an agent, or with the agent of this id.
+        """Opens a session with an agent, or with the agent of this id, once.
 
         `network` narrows what its tools may reach; `secrets` are `{"name": variable, "ref": name of the secret}`.
         """
@@ -118,7 +120,7 @@ class Sessions:
             secrets=secrets,
             metadata=metadata,
         )
-        answer = self._connection.ask(Call("POST", path_of("sessions"), body))
+        answer = self._connection.ask(making(path_of("sessions"), body, idempotency_key))
         return Session(answer.members, self._connection)
 
     def get(self, session_id: str) -> Session:
@@ -181,8 +183,7 @@ class Turns:
         agent_id = agent if isinstance(agent, str) else agent.id
         more = given(extra, agent_id=agent_id)
         body = given(more, input=input, output_schema=output_schema, metadata=metadata, budget=budget)
-        key = new_idempotency_key() if idempotency_key is None else idempotency_key
-        call = Call("POST", path_of("turns"), body, idempotency_key=key, repeatable=True)
+        call = making(path_of("turns"), body, idempotency_key)
         return posted_turn(self._connection.ask(call), self._connection)
 
     def list(

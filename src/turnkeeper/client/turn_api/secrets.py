@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
-from turnkeeper.client.turn_api.bodies import path_of
+from turnkeeper.client.turn_api.bodies import making, path_of
 from turnkeeper.client.turn_api.connection import AsyncConnection
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.retries import Call
@@ -16,10 +16,12 @@ class AsyncSecrets:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def create(self, name: str, value: str, hosts: Sequence[str]) -> Secret:
-        """Keeps a value for requests to `hosts`. Raises `RequestRefused`, `Conflict`."""
+    async def create(
+        self, name: str, value: str, hosts: Sequence[str], *, idempotency_key: str | None = None
+    ) -> Secret:
+        """Keeps a value for requests to `hosts`, once. Raises `RequestRefused`, `Conflict`."""
         body = {"name": name, "value": value, "hosts": list(hosts)}
-        return Secret((await self._connection.ask(Call("POST", path_of("secrets"), body))).members)
+        return Secret((await self._connection.ask(making(path_of("secrets"), body, idempotency_key))).members)
 
     async def get(self, secret_id: str) -> Secret:
         """The secret without its value. Raises `NotFound`."""

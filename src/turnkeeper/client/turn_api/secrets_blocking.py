@@ -6,7 +6,7 @@ Made from `turnkeeper.client.turn_api.secrets` by `tests/unit/client/turn_api_ha
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from turnkeeper.client.turn_api.bodies import path_of
+from turnkeeper.client.turn_api.bodies import making, path_of
 from turnkeeper.client.turn_api.connection_blocking import Connection
 from turnkeeper.client.turn_api.pages_blocking import listed
 from turnkeeper.client.turn_api.retries import Call
@@ -19,10 +19,10 @@ class Secrets:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def create(self, name: str, value: str, hosts: Sequence[str]) -> Secret:
-        """Keeps a value for requests to `hosts`. Raises `RequestRefused`, `Conflict`."""
+    def create(self, name: str, value: str, hosts: Sequence[str], *, idempotency_key: str | None = None) -> Secret:
+        """Keeps a value for requests to `hosts`, once. Raises `RequestRefused`, `Conflict`."""
         body = {"name": name, "value": value, "hosts": list(hosts)}
-        return Secret((self._connection.ask(Call("POST", path_of("secrets"), body))).members)
+        return Secret((self._connection.ask(making(path_of("secrets"), body, idempotency_key))).members)
 
     def get(self, secret_id: str) -> Secret:
         """The secret without its value. Raises `NotFound`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from turnkeeper.client.turn_api.bodies import given, narrowed, path_of, time_text
+from turnkeeper.client.turn_api.bodies import given, making, narrowed, path_of, time_text
 from turnkeeper.client.turn_api.connection_blocking import Connection
 from turnkeeper.client.turn_api.pages_blocking import listed
 from turnkeeper.client.turn_api.retries import Call
@@ -25,14 +25,15 @@ class Budgets:
         scope: Mapping[str, str],
         limits: Mapping[str, Any],
         *,
+        idempotency_key: str | None = None,
         window: Literal["total", "day", "month"] | None = None,
         timezone: str | None = None,
         warn_at: Sequence[float] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Budget:
-        """Makes a budget. `scope` is `{"type": …, "id": …}`."""
+        """Makes a budget, once. `scope` is `{"type": …, "id": …}`."""
         body = given(extra, scope=scope, limits=limits, window=window, timezone=timezone, warn_at=warn_at)
-        return Budget((self._connection.ask(Call("POST", path_of("budgets"), body))).members)
+        return Budget((self._connection.ask(making(path_of("budgets"), body, idempotency_key))).members)
 
     def get(self, budget_id: str) -> Budget:
         """The budget with what is used of it. Raises `NotFound`."""

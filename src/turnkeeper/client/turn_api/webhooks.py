@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from turnkeeper.client.turn_api.bodies import given, narrowed, path_of, time_text
+from turnkeeper.client.turn_api.bodies import given, making, narrowed, path_of, time_text
 from turnkeeper.client.turn_api.connection import AsyncConnection
 from turnkeeper.client.turn_api.pages import listed
 from turnkeeper.client.turn_api.retries import Call
@@ -21,6 +21,7 @@ class AsyncWebhooks:
         self,
         url: str,
         *,
+        idempotency_key: str | None = None,
         types: Sequence[str] | None = None,
         agent_ids: Sequence[str] | None = None,
         ordering: Literal["none", "session"] | None = None,
@@ -28,7 +29,10 @@ class AsyncWebhooks:
         enabled: bool | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> WebhookEndpoint:
-        """Makes an endpoint; its `secret` is in this answer and never again. `types`: names, `turn.*`, or `*`."""
+        """Makes an endpoint, once; its `secret` is in this answer and never again. `types`: names, `turn.*`, or `*`.
+
+        The secret is None where that answer was lost and the repeat was told of the endpoint: rotate it then.
+        """
         body = given(
             extra,
             url=url,
@@ -38,7 +42,7 @@ class AsyncWebhooks:
             description=description,
             enabled=enabled,
         )
-        return WebhookEndpoint((await self._connection.ask(Call("POST", _path(), body))).members)
+        return WebhookEndpoint((await self._connection.ask(making(_path(), body, idempotency_key))).members)
 
     async def get(self, endpoint_id: str) -> WebhookEndpoint:
         """The endpoint, without its secret. Raises `NotFound`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from turnkeeper.client.turn_api.bodies import given, narrowed, path_of, time_text
+from turnkeeper.client.turn_api.bodies import given, making, narrowed, path_of, time_text
 from turnkeeper.client.turn_api.connection_blocking import Connection
 from turnkeeper.client.turn_api.pages_blocking import listed
 from turnkeeper.client.turn_api.retries import Call
@@ -24,6 +24,7 @@ class Webhooks:
         self,
         url: str,
         *,
+        idempotency_key: str | None = None,
         types: Sequence[str] | None = None,
         agent_ids: Sequence[str] | None = None,
         ordering: Literal["none", "session"] | None = None,
@@ -31,7 +32,10 @@ class Webhooks:
         enabled: bool | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> WebhookEndpoint:
-        """Makes an endpoint; its `secret` is in this answer and never again. `types`: names, `turn.*`, or `*`."""
+        """Makes an endpoint, once; its `secret` is in this answer and never again. `types`: names, `turn.*`, or `*`.
+
+        The secret is None where that answer was lost and the repeat was told of the endpoint: rotate it then.
+        """
         body = given(
             extra,
             url=url,
@@ -41,7 +45,7 @@ class Webhooks:
             description=description,
             enabled=enabled,
         )
-        return WebhookEndpoint((self._connection.ask(Call("POST", _path(), body))).members)
+        return WebhookEndpoint((self._connection.ask(making(_path(), body, idempotency_key))).members)
 
     def get(self, endpoint_id: str) -> WebhookEndpoint:
         """The endpoint, without its secret. Raises `NotFound`."""
