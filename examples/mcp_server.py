@@ -1,6 +1,6 @@
 """A small MCP server over stdio, with nothing but the standard library: one tool, one resource, one prompt.
 
-An agent runs it as `{"name": "notes", "command": ["/usr/bin/python3", "mcp_server.py"]}`; see docs/how-to/mcp.md.
+How an agent gets it is in docs/how-to/mcp.md.
 """
 
 import json

@@ -31,6 +31,7 @@ Prefix = Literal[
     "fil",
     "art",
     "sec",
+    "thr",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -5,11 +5,16 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import orjson
 import pytest
 from tests.acceptance.server import run_command
 
 from turnkeeper.acs import KeyUnknown
+from turnkeeper.api.agent_mcp import parse_mcp_servers
+from turnkeeper.api.fields import Fields
 from turnkeeper.datadir import DataDir
+from turnkeeper.destinations import parse_rules
+from turnkeeper.turns.model import Network
 from turnkeeper.wiring.keys import outside_keys, stored_keyring
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
@@ -60,3 +65,15 @@ def test_a_label_opens_once_it_is_made_and_nothing_once_it_is_revoked(tmp_path: 
     with pytest.raises(KeyUnknown):
         keys.session_key(label, "s")
     assert label in stored_keyring(folder).key_ids
+
+
+def test_the_servers_of_the_how_to_are_those_of_an_agent() -> None:
+    said = "".join(blocks("mcp", "sh"))
+    bodies = [orjson.loads(text) for text in re.findall(r"-d '(.*?)'", said, re.DOTALL)]
+    lent = parse_rules(["mcp.example.com"])
+    for body in bodies:
+        fields = Fields(body)
+        network = Network(tuple(body.get("sandbox", {}).get("network", {}).get("allow", ())))
+        assert len(parse_mcp_servers(fields, lent, network)) == 1
+        fields.finish()
+    assert len(bodies) == 2

@@ -1,10 +1,10 @@
 """Parts for tests of MCP: a worker whose loop is a script, whose tool boxes are real, and whose Guardian is real."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import orjson
 from tests.integration.test_governed_turn import PATIENT
@@ -22,15 +22,18 @@ from turnkeeper.sandbox.runtime_paths import tool_runtime
 from turnkeeper.settings import HarnessSettings
 from turnkeeper.store.chain import SqliteGuardianStore
 from turnkeeper.testing.recording_sandbox import ScriptedHarness
-from turnkeeper.turns.box_ports import LoopBox, LoopOrder, NetworkOrder, ToolBox
+from turnkeeper.turns.approvals import ApprovalAnswer, DecidedBy
+from turnkeeper.turns.box_ports import LoopBox, LoopOrder, NetworkOrder, ToolBox, Web
 from turnkeeper.turns.mcp_server import McpServer
-from turnkeeper.turns.model import AgentLimits, BoxSize, ModelChoice, Turn
+from turnkeeper.turns.model import AgentLimits, BoxSize, ModelChoice, Network, Turn
 from turnkeeper.turns.permissions import Permission
-from turnkeeper.turns.ports import NewAgent, NewSession
+from turnkeeper.turns.ports import NewAgent, NewSession, PageRequest
 from turnkeeper.turns.worker import Worker
 from turnkeeper.wiring.boxes import WorkerBoxes, order_of
 from turnkeeper.wiring.doors import InProcessLink
 from turnkeeper.wiring.harnesses import BoxOrders
+
+WayOut: TypeAlias = Callable[[NetworkOrder], Web | None]
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "mcp_server.py"
 ALLOW: Final = b"version: 1\nname: test\ndefault: allow\nrules: []\n"
@@ -46,11 +49,17 @@ def served(code: str, name: str = "hostile") -> McpServer:
     return McpServer(name, (str(tool_runtime().executable), "-I", "-S", "-c", code))
 
 
+def nowhere(_: NetworkOrder) -> Web | None:
+    """There is no way out."""
+    return None
+
+
 class RealToolBoxes:
     """Loop boxes of one kind, tool boxes of another."""
 
-    def __init__(self, loops: Rig, tools: WorkerBoxes) -> None:
+    def __init__(self, loops: Rig, tools: WorkerBoxes, way_out: WayOut) -> None:
         self._loops = loops.sandbox
+        self._way_out = way_out
         self._tools = tools
 
     @property
@@ -62,6 +71,9 @@ class RealToolBoxes:
 
     async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox:
         return await self._tools.tool_box(workspace, size, network)
+
+    def web(self, network: NetworkOrder) -> Web | None:
+        return self._way_out(network)
 
 
 @dataclass
@@ -98,6 +110,14 @@ async def governed(folder: Path, rules: bytes = ALLOW) -> AsyncGenerator[InProce
         await guardian.stop()
 
 
+async def approve(made: Rig, turn_id: str) -> None:
+    """Says yes once the turn waits and has no boxes any more."""
+    turn = await made.until(turn_id, lambda turn: turn.status == "paused")
+    await made.freed(turn_id)
+    (asked,) = (await made.store.approvals(PageRequest(), status="pending", session_id=turn.session_id)).items
+    await made.store.decide_approval(asked.id, ApprovalAnswer("approve", DecidedBy("user", "somebody")))
+
+
 async def play(
     folder: Path,
     server: McpServer,
@@ -106,8 +126,11 @@ async def play(
     permissions: dict[str, Permission] | None = None,
     turns: int = 1,
     mcp_timeout_ms: int = 20_000,
+    allow: tuple[str, ...] = (),
+    web: WayOut = nowhere,
+    approves: bool = False,
 ) -> Played:
-    """Turns in which the agent makes these calls; the last one is what is told of."""
+    """Turns in which the agent makes these calls, which a person allows; the last one is what is told of."""
     played = Played()
 
     async def body(harness: ScriptedHarness) -> None:
@@ -122,11 +145,11 @@ async def play(
     async with (
         governed(folder, rules) as link,
         running(BwrapDriver, settings(folder)) as driver,
-        rig(folder, *[body] * turns, link=link, governor=PATIENT, start=False) as made,
+        rig(folder, body, link=link, governor=PATIENT, start=False) as made,
     ):
         boxes = WorkerBoxes(driver, BoxOrders(HarnessSettings(), {}, order_of))
-        timed = replace(SETTINGS, mcp_timeout_ms=mcp_timeout_ms, tool_timeout_ms=mcp_timeout_ms)
-        made.bench = replace(made.bench, boxes=RealToolBoxes(made, boxes), settings=timed)
+        timed = replace(SETTINGS, mcp_timeout_ms=mcp_timeout_ms, tool_timeout_ms=mcp_timeout_ms, pause_warm_ms=0)
+        made.bench = replace(made.bench, boxes=RealToolBoxes(made, boxes, web), settings=timed)
         made.worker = Worker(made.bench)
         made.work()
         agent = NewAgent(
@@ -138,13 +161,17 @@ async def play(
             "{}",
             permissions=permissions or {},
             mcp_servers=(server,),
+            network=Network(allow),
         )
         session = await made.store.create_session(
             NewSession((await made.store.create_agent(agent)).id, None, "{}", None)
         )
         for _ in range(turns):
             played.results.clear()
-            last = await made.ended(await made.post(session))
+            turn_id = await made.post(session)
+            if approves:
+                await approve(made, turn_id)
+            last = await made.ended(turn_id)
             played.turn = last
             played.events = [(event.type, orjson.loads(event.data)) for event in await made.events(last)]
         await made.settled(session.id)

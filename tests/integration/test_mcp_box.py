@@ -87,6 +87,39 @@ def test_a_resource_that_is_denied_on_its_way_is_not_read(tmp_path: Path, when: 
     run(main())
 
 
+def test_what_the_guardian_changes_in_a_message_is_what_is_read(tmp_path: Path) -> None:
+    rules = b"""
+version: 1
+name: test
+default: allow
+rules:
+  - id: hidden
+    hooks: [protocols/MCP/resources/read]
+    when: has(payload.result)
+    decision: modify
+    reasoning: Nobody's business.
+    modify: {redactions: [{path: /result/contents/0/text, replacement: hidden}]}
+"""
+
+    async def main() -> None:
+        played = await play(tmp_path, example(), ADD, READ, rules=rules)
+        assert (played.results[1].status, played.results[1].content) == ("ok", "hidden")
+
+    run(main())
+
+
+@pytest.mark.parametrize(("path", "half"), [("/id", "method"), ("/result", "result")])
+def test_a_change_that_leaves_no_answer_to_the_question_is_a_denial(tmp_path: Path, path: str, half: str) -> None:
+    rules = denied("protocols/MCP/resources/read", f"has(payload.{half})").decode()
+    rules = rules.replace("decision: deny", f"decision: modify\n    modify: {{redactions: [{{path: {path}}}]}}")
+
+    async def main() -> None:
+        played = await play(tmp_path, example(), ADD, READ, rules=rules.encode())
+        assert played.results[1].status == "denied"
+
+    run(main())
+
+
 def test_a_server_that_may_not_be_greeted_costs_the_turn_its_tools_alone(tmp_path: Path) -> None:
     async def main() -> None:
         played = await play(tmp_path, example(), ADD, rules=denied("protocols/MCP/initialize"))
@@ -94,6 +127,16 @@ def test_a_server_that_may_not_be_greeted_costs_the_turn_its_tools_alone(tmp_pat
         assert played.results[0].content == "unknown tool: mcp__notes__add_note"
         assert played.turn is not None
         assert played.turn.status == "completed"
+
+    run(main())
+
+
+def test_a_call_that_a_person_allows_goes_on_with_a_server_that_was_started_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        played = await play(tmp_path, example(), ADD, permissions={"mcp__*": "ask"}, approves=True)
+        assert [result.content for result in played.results] == ["noted"]
+        assert notes(tmp_path) == ["milk\n"]
+        assert len(played.payloads("protocols/MCP/initialize")) == 4
 
     run(main())
 

@@ -14,6 +14,7 @@ from turnkeeper.acs.strictjson import JsonObject, JsonValue
 from turnkeeper.api.agent_harness import parse_harness
 from turnkeeper.api.agent_mcp import parse_mcp_servers
 from turnkeeper.api.agent_sandbox import parse_pool, parse_sandbox
+from turnkeeper.api.agent_subagents import parse_subagents
 from turnkeeper.api.agent_tools import parse_permissions, parse_tools
 from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.budget_intake import parse_limits
@@ -53,6 +54,7 @@ _AGENT_NAMES = frozenset(
         "metadata",
         "sandbox",
         "harness",
+        "subagents",
     }
 )
 _SESSION_NAMES = frozenset(
@@ -109,6 +111,8 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     harness = parse_harness(fields, deps.settings.harnesses)
     mcp_servers = parse_mcp_servers(fields, deps.settings.egress, network or NO_NETWORK)
     pool = parse_pool(fields, box, deps.settings.pools)
+    taken = {*deps.tool_names, *(tool.name for tool in client_tools)}
+    subagents = parse_subagents(fields, tools, taken, brings_tools=harness.is_client or pool is not None)
     fields.finish()
     return NewAgent(
         name,
@@ -125,6 +129,7 @@ def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
         network=network or NO_NETWORK,
         mcp_servers=mcp_servers,
         pool=pool,
+        subagents=subagents,
     )
 
 

@@ -6,6 +6,7 @@ from turnkeeper.api.agent_harness import MAX_WORDS
 from turnkeeper.api.agent_mcp import MAX_HEADERS, MAX_SERVER_TOOLS, MAX_SERVERS, MAX_VARIABLES
 from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS, MAX_POOL_CHARACTERS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
+from turnkeeper.api.openapi_subagents import SUBAGENTS
 from turnkeeper.api.problems import PROBLEMS
 from turnkeeper.turns.mcp_server import SERVER_NAME
 from turnkeeper.turns.model import HARNESS_KINDS, REMOTE, StopReason, TurnStatus
@@ -207,6 +208,7 @@ _REQUESTS: Final[Schema] = {
                 )
             ),
             "mcp_servers": nullable({"type": "array", "maxItems": MAX_SERVERS, "items": _MCP_SERVER}),
+            "subagents": SUBAGENTS,
             "limits": closed_object(
                 (),
                 {
@@ -271,6 +273,7 @@ _ANSWERS: Final[Schema] = {
             "sandbox": {"type": "object"},
             "harness": {"type": "object"},
             "mcp_servers": {"type": "array", "items": {"type": "object"}},
+            "subagents": {"type": "array", "items": {"type": "object"}},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
             "metadata": {"type": "object"},
@@ -391,7 +394,7 @@ _ANSWERS: Final[Schema] = {
             "turn_id": nullable(id_schema("trn")),
             "sequence": {"type": ["integer", "null"], "minimum": 1},
             "attempt": {"type": ["integer", "null"], "minimum": 0},
-            "thread_id": _NULL,
+            "thread_id": nullable(id_schema("thr")),
             "data": {"type": ["object", "null"]},
             "data_url": _NULL,
         }

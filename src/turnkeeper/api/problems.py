@@ -136,6 +136,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "secrets_full": ProblemKind(409, "Too many secrets", "Delete a secret that is not used."),
     "too_many_budgets": ProblemKind(409, "Too many budgets", "Archive a budget that is not used."),
     "budget_archived": ProblemKind(409, "The budget is archived", "Make another one."),
+    "egress_not_lent": ProblemKind(
+        422, "No such way out is lent", "Name an address that sandbox.egress and the agent's sandbox.network allow."
+    ),
     "harness_not_lent": ProblemKind(
         422, "The operator does not lend this harness", "Use one that is named, or have it added to the settings."
     ),

@@ -15,6 +15,7 @@ from turnkeeper.acs.strictjson import JsonLimits, member_slices
 from turnkeeper.api.agent_harness import harness_document
 from turnkeeper.api.agent_mcp import mcp_server_document
 from turnkeeper.api.agent_sandbox import sandbox_document
+from turnkeeper.api.agent_subagents import subagent_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.api.networks import network_document
 from turnkeeper.clock import render_time
@@ -136,7 +137,7 @@ def render_agent(agent: Agent) -> bytes:
             "tools": [*agent.tools, *map(client_tool_document, agent.client_tools)],
             "mcp_servers": [mcp_server_document(server) for server in agent.mcp_servers],
             "skills": None,
-            "subagents": None,
+            "subagents": [subagent_document(one) for one in agent.subagents],
             "permissions": dict(agent.permissions),
             "sandbox": sandbox_document(agent.sandbox, agent.network, agent.pool),
             "harness": harness_document(agent.harness),

@@ -13,7 +13,11 @@ UnbuiltFields: TypeAlias = Mapping[str, tuple[JsonValue, ...]]
 
 AGENT_FIELDS: Final[UnbuiltFields] = {
     "skills": ([],),
-    "subagents": ([],),
+    "budget": (),
+}
+SUBAGENT_FIELDS: Final[UnbuiltFields] = {
+    "model": (),
+    "limits": (),
     "budget": (),
 }
 GUARDIAN_FIELDS: Final[UnbuiltFields] = {

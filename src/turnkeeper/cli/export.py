@@ -20,7 +20,10 @@ def register(app: typer.Typer) -> None:
 
 def export(
     session: Annotated[
-        str, typer.Argument(metavar="SESSION", help="A session of ours (ses_...) or an ACS session id.")
+        str,
+        typer.Argument(
+            metavar="SESSION", help="A session of ours (ses_...), a subagent (thr_...) or an ACS session id."
+        ),
     ],
     config: ConfigFile = None,
     data_dir: DataDirectory = None,
@@ -47,5 +50,5 @@ def export(
 
 
 def acs_session_id(session: str) -> str:
-    """The id under which the Guardian knows a session: ours carry the same bits as a UUID."""
-    return uuid_of(session) if is_id(session, "ses") else session
+    """The id under which the Guardian knows a session: ours carry the same bits as a UUID, and so do subagents'."""
+    return uuid_of(session) if is_id(session, "ses") or is_id(session, "thr") else session

@@ -19,6 +19,7 @@ from turnkeeper.events.budgets import BUDGET_TYPES
 from turnkeeper.events.envelope import EventSource, NewEvent
 from turnkeeper.events.files import ARTIFACT_CREATED
 from turnkeeper.events.pauses import PAUSE_TYPES
+from turnkeeper.events.subagents import SUBAGENT_TYPES
 from turnkeeper.events.texts import EPHEMERAL_TYPES
 
 TERMINAL_TYPES: Final = ("turn.completed", "turn.failed", "turn.canceled")
@@ -45,6 +46,7 @@ EVENT_TYPES: Final = (
     "tool.decided",
     "tool.started",
     "tool.completed",
+    *SUBAGENT_TYPES,
     ARTIFACT_CREATED,
     "context.compacted",
     "model.called",
@@ -261,7 +263,7 @@ def tool_requested(
     input_json: str,
     input_hash: str,
     truncated: bool = False,
-    kind: Literal["builtin", "client", "mcp"] = "builtin",
+    kind: Literal["builtin", "client", "mcp", "subagent"] = "builtin",
     server: str | None = None,
 ) -> NewEvent:
     """The agent wants to call a tool. With `truncated` the input is a string holding the beginning of its text."""

@@ -20,7 +20,8 @@ EventSource: TypeAlias = Literal["sandbox", "platform"]
 class NewEvent:
     """An event that a transaction is about to number. `data` is the JSON text of a closed object.
 
-    `content` is the text of an artifact, kept beside the event that tells of it.
+    `content` is the text of an artifact, kept beside the event that tells of it. `thread_id` is the subagent's whose
+    doing it tells of.
     """
 
     type: str
@@ -29,6 +30,7 @@ class NewEvent:
     turn_id: str | None = None
     attempt: int | None = None
     content: str | None = None
+    thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Event:
     sequence: int
     attempt: int | None
     data: str
+    thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def render_passing(passing: PassingEvent) -> bytes:
         sequence=0,
         attempt=new.attempt,
         data=new.data,
+        thread_id=new.thread_id,
     )
     return _render(shown, None, sequence=None)
 
@@ -107,7 +111,7 @@ def _render(event: Event | ProjectEvent, data_url: str | None, *, sequence: int 
             "turn_id": None if of_session is None else of_session.turn_id,
             "sequence": sequence,
             "attempt": None if of_session is None else of_session.attempt,
-            "thread_id": None,
+            "thread_id": None if of_session is None else of_session.thread_id,
             "data": orjson.Fragment(event.data) if data_url is None else None,
             "data_url": data_url,
         }

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from turnkeeper.harness.hardening import FramePipes
@@ -16,6 +17,8 @@ from turnkeeper.sandbox.protocol import (
     HarnessProtocolError,
     Report,
     ResponseDenied,
+    SubagentReport,
+    SubagentTask,
     SubmissionResult,
     Submit,
     SummaryRuled,
@@ -94,6 +97,7 @@ class WorkerLink:
         self._channel = channel
         self._answers: asyncio.Queue[ToHarness] = asyncio.Queue()
         self._calls = 0
+        self.run_subagent: Callable[[SubagentTask], Awaitable[SubagentReport]] | None = None
 
     async def listen(self) -> Cancel:
         """Passes answers on until the worker cancels. Raises `WorkerGone`, `HarnessProtocolError`."""
@@ -113,6 +117,9 @@ class WorkerLink:
         request = ToolRequest(call_id=f"call_{self._calls}", name=name, arguments=arguments)
         await self._channel.send(request)
         answer = await self._answers.get()
+        if isinstance(answer, SubagentTask) and self.run_subagent is not None:
+            await self._channel.send(await self.run_subagent(answer))
+            answer = await self._answers.get()
         if not isinstance(answer, ToolResult) or answer.call_id != request.call_id:
             raise _unexpected(answer, "tool_result")
         return answer

@@ -5,7 +5,8 @@ budget from a failed model. Its figures are only compared with the worker's ledg
 """
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, cast
 
@@ -134,6 +135,16 @@ class TurnModel(WrapperModel):
     async def close(self) -> None:
         """Closes the connection to the gateway."""
         await self._http.aclose()
+
+    @contextmanager
+    def apart(self) -> Generator[None]:
+        """What is said within the block is a subagent's: nobody follows it, and the turn did not say it."""
+        said, speech, context = self.said, self._speech, self._context
+        self.said, self._speech, self._context = "", None, None
+        try:
+            yield
+        finally:
+            self.said, self._speech, self._context = said, speech, context
 
     async def request(
         self,

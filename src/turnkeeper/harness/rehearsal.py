@@ -7,9 +7,9 @@ tenth of a second and more.
 import httpx2
 from pydantic_ai.usage import UsageLimits
 
+from turnkeeper.harness.agents import turn_agent
 from turnkeeper.harness.model import TurnModel
 from turnkeeper.harness.tools import ProposedTool
-from turnkeeper.harness.turn_run import turn_agent
 from turnkeeper.harness.wires import socket_transport
 from turnkeeper.sandbox.protocol import ToolSpec
 

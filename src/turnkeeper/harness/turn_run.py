@@ -5,54 +5,27 @@ Reads no environment and opens no connection but the gateway's socket.
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Final, Literal, TypeAlias
+from dataclasses import asdict, replace
+from typing import Final, Literal
 
-from pydantic_ai import Agent
-from pydantic_ai.exceptions import ContentFilterError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
+from turnkeeper.harness.agents import MAX_ERROR_CHARACTERS, Stop, TurnAgent, stop_for, turn_agent
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
 from turnkeeper.harness.compaction import BoundedContext
 from turnkeeper.harness.history import messages_of, pending_call
-from turnkeeper.harness.model import BudgetReached, ModelFailed, TurnModel
+from turnkeeper.harness.model import TurnModel
 from turnkeeper.harness.speech import Speech
+from turnkeeper.harness.subagents import SubagentRuns
 from turnkeeper.harness.submit import ASK_ONCE, ResultForm, Submissions, words_for
-from turnkeeper.harness.tools import ProposedTool, ProposedTools, worker_tool
+from turnkeeper.harness.tools import worker_tool
 from turnkeeper.harness.wires import socket_transport
 from turnkeeper.sandbox.protocol import Done, HarnessProtocolError, Report, ResponseDenied, Start, render_frame
 
-MAX_ERROR_CHARACTERS: Final = 500
-
 _NATIVE_REQUEST: Final = "Now write the result of your work as JSON in the given form."
 _SCHEMA_NAME: Final = "result"
-# The bound on model calls is the one that counts.
-_MAX_RETRIES: Final = 1_000_000
-
-TurnAgent: TypeAlias = Agent[object, str | None]
-StopReason: TypeAlias = Literal["end_turn", "budget_reached", "agent_error", "model_error"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Why the agent stopped."""
-
-    reason: StopReason
-    error: str | None = None
-
-
-def turn_agent(model: TurnModel, instructions: str, tools: Sequence[ProposedTool]) -> TurnAgent:
-    """An agent that answers in text, or not at all, and may propose these tools."""
-    return Agent(
-        model,
-        output_type=[str, type(None)],
-        instructions=instructions or None,
-        toolsets=[ProposedTools(tools)] if tools else [],
-        retries=_MAX_RETRIES,
-    )
 
 
 class TurnRun:
@@ -72,6 +45,7 @@ class TurnRun:
             speech=Speech(link, wanted=start.stream),
             context=BoundedContext(link, window_tokens=start.context_tokens, task=start.input),
         )
+        link.run_subagent = SubagentRuns(self._model, link, lambda: self._settings(None)).run
         self._messages: list[ModelMessage] = []
         self._agent: TurnAgent | None = None
         self._submissions: Submissions | None = None
@@ -103,7 +77,7 @@ class TurnRun:
         except (WorkerGone, HarnessProtocolError):
             raise
         except Exception as error:  # noqa: BLE001 - the turn: whatever the loop raises is reported
-            return _stop_for(error)
+            return stop_for(error)
         return Stop("end_turn")
 
     def _build(self) -> TurnAgent:
@@ -192,16 +166,6 @@ class TurnRun:
         if self._submissions.accepted is not None:
             return None
         return "invalid" if self._submissions.count else "not_submitted"
-
-
-def _stop_for(error: Exception) -> Stop:
-    if isinstance(error, BudgetReached):
-        return Stop("budget_reached")
-    if isinstance(error, ModelFailed):
-        return Stop("model_error", str(error))
-    if isinstance(error, ContentFilterError):
-        return Stop("model_error", "content_filter: the provider withheld the answer")
-    return Stop("agent_error", f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS])
 
 
 def _refusal(denied: ResponseDenied) -> str:

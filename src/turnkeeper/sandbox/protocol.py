@@ -140,6 +140,21 @@ class SummaryRuled:
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentTask:
+    """Worker: the call that waits is a task for a subagent; run its loop now. `subagent_report` answers.
+
+    Until then what the harness asks is the subagent's; the call itself has its `tool_result` after that.
+    """
+
+    type: ClassVar[str] = "subagent_task"
+    thread_id: str
+    name: str
+    instructions: str
+    task: str
+    tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
+
+
+@dataclass(frozen=True, slots=True)
 class SubmissionResult:
     """Worker: what became of a submitted value. `closed` means no further submission is looked at."""
 
@@ -265,6 +280,17 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
+class SubagentReport:
+    """Harness: the subagent's loop is over; `text` is its answer, `error` is set where it failed."""
+
+    type: ClassVar[str] = "subagent_report"
+    thread_id: str
+    stop_reason: Literal["end_turn", "budget_reached", "agent_error", "model_error"]
+    text: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Harness: the turn is over as far as the agent is concerned.
 
@@ -292,7 +318,16 @@ class Canceled:
 
 
 ToHarness: TypeAlias = (
-    Start | ToolResult | ToolRuled | CompactionRuled | SummaryRuled | SubmissionResult | ResponseDenied | Cancel | Done
+    Start
+    | ToolResult
+    | ToolRuled
+    | SubagentTask
+    | CompactionRuled
+    | SummaryRuled
+    | SubmissionResult
+    | ResponseDenied
+    | Cancel
+    | Done
 )
 FromHarness: TypeAlias = (
     Ready
@@ -305,6 +340,7 @@ FromHarness: TypeAlias = (
     | CompactionAsked
     | Compacted
     | Submit
+    | SubagentReport
     | Report
     | Canceled
 )
@@ -326,6 +362,7 @@ _FROM_HARNESS: Final[dict[str, type[FromHarness]]] = {
         CompactionAsked,
         Compacted,
         Submit,
+        SubagentReport,
         Report,
         Canceled,
     )
@@ -336,6 +373,7 @@ _TO_HARNESS: Final[dict[str, type[ToHarness]]] = {
         Start,
         ToolResult,
         ToolRuled,
+        SubagentTask,
         CompactionRuled,
         SummaryRuled,
         SubmissionResult,

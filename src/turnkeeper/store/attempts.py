@@ -11,14 +11,22 @@ from turnkeeper.store.charging import charge_rest
 from turnkeeper.store.leases import fenced_turn, require_event
 from turnkeeper.store.ledger import assume_open_calls
 from turnkeeper.store.loading import load_turn
-from turnkeeper.store.steps import insert_turn_end
+from turnkeeper.store.steps import insert_step, insert_turn_end
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, write_turn
 from turnkeeper.turns.lifecycle import Happening, IllegalTransition, transition
-from turnkeeper.turns.model import Fence, Turn
+from turnkeeper.turns.model import Fence, NewStep, Turn
 
 
-def retry(tx: Tx, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
-    """Row 21. Raises `StaleFence`, `IllegalTransition` when no attempt is left."""
+def retry(
+    tx: Tx,
+    fence: Fence,
+    *,
+    delay_ms: int,
+    active_ms: int,
+    events: Sequence[NewEvent],
+    steps: Sequence[NewStep] = (),
+) -> Turn:
+    """Row 21; `steps` are sent before the turnEnd. Raises `StaleFence`, `IllegalTransition` when no attempt is left."""
     lock_session(tx, fence.session_id)
     turn = fenced_turn(tx, fence)
     row = transition(turn.status, Happening.ATTEMPT_LOST)
@@ -39,6 +47,8 @@ def retry(tx: Tx, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequen
     }
     charge_rest(tx, turn.id, active_ms)
     stored = write_turn(tx, fence, waiting, [*assume_open_calls(tx, turn.id, turn.attempt), *events])
+    for step in steps:
+        insert_step(tx, turn.session_id, step)
     told = next(event for event in stored if event.type == row.event_type)
     insert_turn_end(tx, turn.session_id, turn.id, "error", told.id)
     tx.topics.add(QUEUE_TOPIC)

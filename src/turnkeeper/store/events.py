@@ -54,9 +54,11 @@ def history(conn: Connection, session_id: str, *, without: str | None, limit: in
     """The last `limit` events that were allowed, oldest first, tool calls only as whole pairs.
 
     Messages are stored after the Guardian allowed them, so that a stored message is an allowed one; a turn that still
-    waits has none. Those of the turn `without` are left out.
+    waits has none. Those of the turn `without` are left out, and what its subagents did among themselves.
     """
-    query = select(events).where(events.c.session_id == session_id, events.c.type.in_(_MEMORY))
+    query = select(events).where(
+        events.c.session_id == session_id, events.c.type.in_(_MEMORY), events.c.thread_id.is_(None)
+    )
     if without is not None:
         query = query.where(events.c.turn_id != without)
     rows = conn.execute(query.order_by(events.c.sequence.desc()).limit(min(limit, MAX_EVENTS))).mappings().all()

@@ -20,10 +20,11 @@ from turnkeeper.store.loading import load_session, load_turn
 from turnkeeper.store.pauses import end_pause
 from turnkeeper.store.rows import to_fence, to_json
 from turnkeeper.store.statements import load_row
+from turnkeeper.store.steps import insert_step
 from turnkeeper.store.tables import submissions, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, change_fenced, lock_session, write_turn
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening, IllegalTransition, Transition, transition
-from turnkeeper.turns.model import Claim, Ending, Fence, Hold, Submission, Turn, TurnStatus
+from turnkeeper.turns.model import Claim, Ending, Fence, Hold, NewStep, Submission, Turn, TurnStatus
 
 MAX_HELD: Final = 1_000
 
@@ -132,10 +133,13 @@ def submit(tx: Tx, fence: Fence, submission: Submission, events: Sequence[NewEve
     tx.conn.execute(insert(submissions), values)
 
 
-def end(tx: Tx, fence: Fence, ending: Ending, before: Sequence[NewEvent]) -> Event:
-    """The terminal event. Raises `StaleFence`, `IllegalEnding`."""
+def end(tx: Tx, fence: Fence, ending: Ending, before: Sequence[NewEvent], steps: Sequence[NewStep] = ()) -> Event:
+    """The terminal event; `steps` are sent before its turnEnd. Raises `StaleFence`, `IllegalEnding`."""
     lock_session(tx, fence.session_id)
-    return finish(tx, fenced_turn(tx, fence), ending, before, fence)
+    turn = fenced_turn(tx, fence)
+    for step in steps:
+        insert_step(tx, fence.session_id, step)
+    return finish(tx, turn, ending, before, fence)
 
 
 def fenced_turn(tx: Tx, fence: Fence) -> Turn:

@@ -46,11 +46,17 @@ _CALLS_OF: Final = (
 
 
 def reserve_call(
-    tx: Tx, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+    tx: Tx,
+    fence: Fence,
+    *,
+    input_tokens: int,
+    max_output_tokens: int,
+    active_ms: int = 0,
+    thread_id: str | None = None,
 ) -> CallGrant | Shortfall:
     """A reserved call, or the limit that refuses it, which is then written as `budget.reached` once.
 
-    `active_ms` is how long the turn has run; what is new of it is charged.
+    `active_ms` is how long the turn has run; what is new of it is charged. `thread_id` is the subagent's that calls.
     """
     lock_session(tx, fence.session_id)
     change_fenced(tx, fence, {})
@@ -65,8 +71,8 @@ def reserve_call(
     call = _next_call(tx.conn, fence.turn_id)
     # By a clock that is behind it would have begun before the windows it is charged in, and never be settled there.
     began_at = max([tx.now, *(account.counts_from for account in accounts)])
-    row = _reserved(tx, turn, call, input_tokens, cap) | {"price_json": price_json(price), "created_at": began_at}
-    add(tx.conn, model_calls, row)
+    also = {"price_json": price_json(price), "created_at": began_at, "thread_id": thread_id}
+    add(tx.conn, model_calls, _reserved(tx, turn, call, input_tokens, cap) | also)
     held = _held(input_tokens, cap, price)
     store_accounts(tx, [charged(account, reserved=held) for account in accounts])
     return CallGrant(call, cap, active_left_ms(purses))
@@ -92,7 +98,7 @@ def settle_call(tx: Tx, fence: Fence, record: CallRecord) -> bool:
     store_accounts(tx, accounts)
     _store_settled(tx, fence.turn_id, settled)
     if row["state"] == "reserved" and is_current:
-        write_turn(tx, fence, None, [_called(turn, settled), *news])
+        write_turn(tx, fence, None, [_called(turn, settled, thread_id=row["thread_id"]), *news])
     return wraps_up(accounts)
 
 
@@ -106,13 +112,22 @@ def assume_open_calls(tx: Tx, turn_id: str, attempt: int | None) -> list[NewEven
         accounts, news = warn(turn, _settled_accounts(tx, turn, row, _taken(assumed)))
         store_accounts(tx, accounts)
         _store_settled(tx, turn_id, assumed, state="assumed")
-        written += [_called(turn, to_call(_call_row(tx.conn, turn_id, row["call"])), attempt=attempt), *news]
+        settled = to_call(_call_row(tx.conn, turn_id, row["call"]))
+        written += [_called(turn, settled, thread_id=row["thread_id"], attempt=attempt), *news]
     return written
 
 
 def usage_of(conn: Connection, turn_id: str, *, tool_calls: int, sandbox_ms: int) -> Usage:
     """What a turn has used by its ledger; running calls are not in it."""
     return sum_usage(calls_of(conn, [turn_id])[turn_id], tool_calls=tool_calls, sandbox_ms=sandbox_ms)
+
+
+def usage_of_thread(conn: Connection, turn_id: str, thread_id: str, *, tool_calls: int, sandbox_ms: int) -> Usage:
+    """What a subagent has used by the turn's ledger; running calls are in it with what they have reserved."""
+    query = select(model_calls).where(model_calls.c.turn_id == turn_id, model_calls.c.thread_id == thread_id)
+    rows = conn.execute(query.order_by(model_calls.c.call)).mappings()
+    calls = [_assumed(row) if row["state"] == "reserved" else to_call(row) for row in rows]
+    return sum_usage(calls, tool_calls=tool_calls, sandbox_ms=sandbox_ms)
 
 
 def calls_of(conn: Connection, turn_ids: Sequence[str]) -> defaultdict[str, list[CallRecord]]:
@@ -244,8 +259,8 @@ def _store_settled(tx: Tx, turn_id: str, record: CallRecord, state: str = "settl
     change(tx.conn, model_calls, {"turn_id": turn_id, "call": record.call}, changes)
 
 
-def _called(turn: RowMapping, record: CallRecord, *, attempt: int | None = None) -> NewEvent:
-    return model_called(
+def _called(turn: RowMapping, record: CallRecord, *, thread_id: str | None, attempt: int | None = None) -> NewEvent:
+    called = model_called(
         turn_id=turn["id"],
         attempt=attempt or turn["attempt"] or None,
         call=record.call,
@@ -257,6 +272,7 @@ def _called(turn: RowMapping, record: CallRecord, *, attempt: int | None = None)
         usage=model_document(call_usage(record)),
         retries=record.retries,
     )
+    return replace(called, thread_id=thread_id)
 
 
 def _reserved_tokens(row: RowMapping) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from turnkeeper.turns.model import (
     Session,
     Step,
     StopReason,
+    Subagent,
     Submission,
     Turn,
     TurnError,
@@ -60,6 +61,7 @@ def to_agent(row: RowMapping) -> Agent:
         pool=cast("str | None", _object(row["sandbox_json"]).get("pool")),
         harness=_harness(_object(row["harness_json"])),
         mcp_servers=tuple(_mcp_server(server) for server in orjson.loads(row["mcp_servers_json"])),
+        subagents=tuple(map(_subagent, orjson.loads(row["subagents_json"]))),
     )
 
 
@@ -73,6 +75,10 @@ def _mcp_server(members: Mapping[str, Any]) -> McpServer:
         members["headers"],
         None if tools is None else tuple(tools),
     )
+
+
+def _subagent(members: Mapping[str, Any]) -> Subagent:
+    return Subagent(members["name"], members["description"], members["instructions"], tuple(members["tools"]))
 
 
 def _harness(members: Mapping[str, Any]) -> HarnessChoice:
@@ -188,6 +194,7 @@ def to_event(row: RowMapping) -> Event:
         sequence=row["sequence"],
         attempt=row["attempt"],
         data=row["data"],
+        thread_id=row["thread_id"],
     )
 
 
@@ -209,6 +216,7 @@ def to_step(row: RowMapping) -> Step:
         reason_codes=tuple(cast("list[str]", orjson.loads(row["reason_codes_json"]))),
         error_code=row["error_code"],
         attempts=row["attempts"],
+        thread_id=row["thread_id"],
     )
 
 

@@ -7,7 +7,7 @@ guess. What the Guardian said last is also the session's witnessed head.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import RowMapping, bindparam, func, select, update
+from sqlalchemy import ColumnElement, RowMapping, bindparam, func, select, update
 from sqlalchemy.engine import Connection
 
 from turnkeeper.errors import LocalProtocolError
@@ -46,6 +46,14 @@ def ask_step(tx: Tx, session_id: str, new: NewStep, fence: Fence | None, events:
     return to_step(_insert(tx, session_id, new, ordinal))
 
 
+def owe_steps(tx: Tx, fence: Fence, new: Sequence[NewStep], events: Sequence[NewEvent]) -> None:
+    """Persists steps as pending, with the events that go with them. Raises `StaleFence`."""
+    lock_session(tx, fence.session_id)
+    write_turn(tx, fence, None, events)
+    for step in new:
+        insert_step(tx, fence.session_id, step)
+
+
 def insert_step(tx: Tx, session_id: str, new: NewStep) -> RowMapping:
     """The step at the end of the session's sends."""
     return _insert(tx, session_id, new, tx.conn.execute(_NEXT_ORDINAL, {"session_key": session_id}).scalar_one())
@@ -65,6 +73,7 @@ def _insert(tx: Tx, session_id: str, new: NewStep, ordinal: int) -> RowMapping:
         "reason_codes_json": "[]",
         "attempts": 0,
         "created_at": tx.now,
+        "thread_id": new.thread_id,
     }
     return added(tx.conn, steps, values)
 
@@ -101,7 +110,8 @@ def answer_step(
         return
     if answer.state == "pending":
         raise LocalProtocolError("a step is not answered with pending")
-    head = {} if answer.chain_hash is None else {"witnessed_head": answer.chain_hash}
+    is_own = row["thread_id"] is None
+    head = {"witnessed_head": answer.chain_hash} if is_own and answer.chain_hash is not None else {}
     _write_events(tx, session_id, fence, events, **head)
     changes: dict[str, object] = {
         "state": answer.state,
@@ -120,27 +130,42 @@ def answer_step(
 
 
 def attempt_step(tx: Tx, session_id: str, request_id: str, *, payload_json: str | None) -> Step:
-    """Counts a send. A payload that was left open is frozen by the first one that is given. Raises `NotFound`."""
+    """Counts a send. What was left open in a payload is frozen by the first send that has it. Raises `NotFound`."""
     lock_session(tx, session_id)
     row = _require(tx.conn, session_id, request_id)
     changes: dict[str, object] = {"attempts": row["attempts"] + 1}
-    if row["payload_json"] is None:
+    if row["payload_json"] is None or (payload_json is not None and row["attempts"] == 0):
         changes["payload_json"] = payload_json
     _change(tx, row, changes)
     return to_step(_require(tx.conn, session_id, request_id))
 
 
 def steps_of(
-    conn: Connection, session_id: str, *, turn_id: str | None, before: int | None = None, limit: int | None = None
+    conn: Connection,
+    session_id: str,
+    *,
+    turn_id: str | None,
+    before: int | None = None,
+    limit: int | None = None,
+    thread_id: str | None = None,
 ) -> tuple[Step, ...]:
     """The newest steps of a session or a turn, or of those below the ordinal `before`: `MAX_STEPS`, oldest first."""
-    query = select(steps).where(steps.c.session_id == session_id)
+    query = select(steps).where(steps.c.session_id == session_id, _in_chain(thread_id))
     if turn_id is not None:
         query = query.where(steps.c.turn_id == turn_id)
     if before is not None:
         query = query.where(steps.c.ordinal < before)
     query = query.order_by(steps.c.ordinal.desc()).limit(min(limit or MAX_STEPS, MAX_STEPS))
     rows = conn.execute(query).mappings().all()
+    return tuple(to_step(row) for row in reversed(rows))
+
+
+def thread_steps_of(conn: Connection, session_id: str, *, turn_id: str | None) -> tuple[Step, ...]:
+    """The newest `MAX_STEPS` steps of subagents of a session or a turn, oldest first."""
+    query = select(steps).where(steps.c.session_id == session_id, steps.c.thread_id.is_not(None))
+    if turn_id is not None:
+        query = query.where(steps.c.turn_id == turn_id)
+    rows = conn.execute(query.order_by(steps.c.ordinal.desc()).limit(MAX_STEPS)).mappings().all()
     return tuple(to_step(row) for row in reversed(rows))
 
 
@@ -163,8 +188,8 @@ def dead_letters(conn: Connection, limit: int) -> tuple[Step, ...]:
     return tuple(to_step(row) for row in conn.execute(query).mappings())
 
 
-def step_counts(conn: Connection, session_id: str, turn_id: str) -> StepCounts:
-    """The entries of the window that is open, or that the pending turnEnd closes.
+def step_counts(conn: Connection, session_id: str, turn_id: str, thread_id: str | None = None) -> StepCounts:
+    """The entries of the window that is open, or that the pending turnEnd closes, in one chain.
 
     `None` where a step's fate is unknown (amendment 4).
     """
@@ -172,7 +197,8 @@ def step_counts(conn: Connection, session_id: str, turn_id: str) -> StepCounts:
         steps.c.session_id == session_id,
         steps.c.turn_id == turn_id,
         steps.c.in_window,
-        steps.c.ordinal > _last_end(conn, session_id, turn_id, settled=True),
+        _in_chain(thread_id),
+        steps.c.ordinal > _last_end(conn, session_id, turn_id, settled=True, thread_id=thread_id),
     )
     rows = conn.execute(query).mappings().all()
     tool_calls = [row for row in rows if row["method"] == TOOL_CALL_REQUEST]
@@ -185,18 +211,25 @@ def window_is_open(conn: Connection, session_id: str, turn_id: str) -> bool:
         steps.c.session_id == session_id,
         steps.c.turn_id == turn_id,
         steps.c.method == TURN_START,
+        _in_chain(None),
         steps.c.state.in_(["pending", "answered"]),
         steps.c.ordinal > _last_end(conn, session_id, turn_id),
     )
     return conn.execute(query.limit(1)).first() is not None
 
 
-def _last_end(conn: Connection, session_id: str, turn_id: str, *, settled: bool = False) -> int:
+def _last_end(
+    conn: Connection, session_id: str, turn_id: str, *, settled: bool = False, thread_id: str | None = None
+) -> int:
     of_turn = (steps.c.session_id == session_id, steps.c.turn_id == turn_id, steps.c.method == TURN_END)
-    query = select(func.max(steps.c.ordinal)).where(*of_turn)
+    query = select(func.max(steps.c.ordinal)).where(*of_turn, _in_chain(thread_id))
     if settled:
         query = query.where(steps.c.state != "pending")
     return conn.execute(query).scalar_one() or 0
+
+
+def _in_chain(thread_id: str | None) -> ColumnElement[bool]:
+    return steps.c.thread_id.is_(None) if thread_id is None else steps.c.thread_id == thread_id
 
 
 def _count(rows: Sequence[RowMapping]) -> int | None:

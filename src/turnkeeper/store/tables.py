@@ -101,6 +101,7 @@ def _agent_version() -> tuple[Column[Any], ...]:
         Column("sandbox_json", Text, nullable=False, server_default="{}"),
         Column("harness_json", Text, nullable=False, server_default="{}"),
         Column("mcp_servers_json", Text, nullable=False, server_default="[]"),
+        Column("subagents_json", Text, nullable=False, server_default="[]"),
     )
 
 
@@ -255,6 +256,8 @@ events: Final = Table(
     Column("attempt", Integer),
     Column("created_at", Instant, nullable=False),
     Column("data", Text, nullable=False),
+    # The subagent whose doing it tells of.
+    Column("thread_id", Text),
     CheckConstraint("source IN ('sandbox', 'platform')", name="source_known"),
     CheckConstraint("sequence >= 1", name="sequence_from_one"),
 )
@@ -285,6 +288,8 @@ model_calls: Final = Table(
     Column("price_json", Text),
     Column("cost_currency", Text),
     *(_counter(name) for name in ("cost_units", "cost_picos")),
+    # The subagent that made it.
+    Column("thread_id", Text),
     CheckConstraint("state IN ('reserved', 'assumed', 'settled')", name="state_known"),
 )
 
@@ -320,6 +325,8 @@ steps: Final = Table(
     Column("attempts", Integer, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("answered_at", Instant),
+    # The subagent in whose session of the Guardian it belongs; without one it is the session's own.
+    Column("thread_id", Text),
     CheckConstraint("state IN ('pending', 'answered', 'refused', 'dead')", name="state_known"),
 )
 

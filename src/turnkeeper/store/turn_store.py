@@ -47,6 +47,7 @@ from turnkeeper.store.post_store import SqlPosts
 from turnkeeper.store.retention_store import SqlRetentionStore
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.secrets import SqlSecretStore
+from turnkeeper.store.thread_store import SqlThreads
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
 from turnkeeper.turns.access import NewKey
@@ -100,7 +101,7 @@ def unobserved(_: Sequence[Event]) -> None:
     """For a store that nobody observes."""
 
 
-class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
+class SqlTurnStore(SqlPauses, SqlPosts, SqlThreads, TurnStore):
     """The turn store on SQLite or PostgreSQL. Make one with `open`.
 
     `ids` is used from the store's threads, one call at a time; hand in a source that nobody else uses.
@@ -237,10 +238,18 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
         )
 
     async def steps(
-        self, session_id: str, *, turn_id: str | None = None, before: int | None = None, limit: int | None = None
+        self,
+        session_id: str,
+        *,
+        turn_id: str | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        thread_id: str | None = None,
     ) -> tuple[Step, ...]:
         return await self._read(
-            lambda conn: steps.steps_of(conn, session_id, turn_id=turn_id, before=before, limit=limit)
+            lambda conn: steps.steps_of(
+                conn, session_id, turn_id=turn_id, before=before, limit=limit, thread_id=thread_id
+            )
         )
 
     async def dead_letters(self, limit: int) -> tuple[Step, ...]:
@@ -321,9 +330,17 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     async def retry_start(self, fence: Fence) -> Turn:
         return await self._write(lambda tx: leases.retry_start(tx, fence))
 
-    async def retry(self, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
+    async def retry(
+        self,
+        fence: Fence,
+        *,
+        delay_ms: int,
+        active_ms: int,
+        events: Sequence[NewEvent],
+        steps: Sequence[NewStep] = (),
+    ) -> Turn:
         return await self._write(
-            lambda tx: attempts.retry(tx, fence, delay_ms=delay_ms, active_ms=active_ms, events=events)
+            lambda tx: attempts.retry(tx, fence, delay_ms=delay_ms, active_ms=active_ms, events=events, steps=steps)
         )
 
     async def record(self, fence: Fence, events: Sequence[NewEvent]) -> tuple[Event, ...]:
@@ -332,15 +349,28 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     async def submit(self, fence: Fence, submission: Submission, events: Sequence[NewEvent]) -> None:
         await self._write(lambda tx: leases.submit(tx, fence, submission, events))
 
-    async def end(self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = ()) -> Event:
-        return await self._write(lambda tx: leases.end(tx, fence, ending, before))
+    async def end(
+        self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = (), steps: Sequence[NewStep] = ()
+    ) -> Event:
+        return await self._write(lambda tx: leases.end(tx, fence, ending, before, steps))
 
     async def reserve(
-        self, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+        self,
+        fence: Fence,
+        *,
+        input_tokens: int,
+        max_output_tokens: int,
+        active_ms: int = 0,
+        thread_id: str | None = None,
     ) -> CallGrant:
         found = await self._write(
             lambda tx: ledger.reserve_call(
-                tx, fence, input_tokens=input_tokens, max_output_tokens=max_output_tokens, active_ms=active_ms
+                tx,
+                fence,
+                input_tokens=input_tokens,
+                max_output_tokens=max_output_tokens,
+                active_ms=active_ms,
+                thread_id=thread_id,
             )
         )
         if isinstance(found, Shortfall):
@@ -401,8 +431,8 @@ class SqlTurnStore(SqlPauses, SqlPosts, TurnStore):
     async def sessions_with_pending_steps(self, limit: int) -> tuple[str, ...]:
         return await self._read(lambda conn: steps.sessions_with_pending_steps(conn, limit))
 
-    async def step_counts(self, session_id: str, turn_id: str) -> StepCounts:
-        return await self._read(lambda conn: steps.step_counts(conn, session_id, turn_id))
+    async def step_counts(self, session_id: str, turn_id: str, *, thread_id: str | None = None) -> StepCounts:
+        return await self._read(lambda conn: steps.step_counts(conn, session_id, turn_id, thread_id))
 
     async def set_acs_state(self, session_id: str, state: Literal["started", "refused"]) -> None:
         await self._write(lambda tx: sessions.set_acs_state(tx, session_id, state))

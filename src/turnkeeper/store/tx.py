@@ -185,6 +185,7 @@ def _stored(tx: Tx, project_id: str, session_id: str, event: NewEvent, sequence:
         sequence=sequence,
         attempt=event.attempt,
         data=event.data,
+        thread_id=event.thread_id,
     )
 
 
@@ -200,4 +201,5 @@ def _row(event: Event) -> dict[str, object]:
         "attempt": event.attempt,
         "created_at": event.created_at,
         "data": event.data,
+        "thread_id": event.thread_id,
     }

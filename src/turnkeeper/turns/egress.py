@@ -8,7 +8,7 @@ unless the operator's posture says otherwise, and is asked again at the next try
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -43,7 +43,8 @@ class _Refusals:
 class Egress:
     """`box_ports.EgressGate` for one turn. `sandbox_id` is set before anything runs in the box.
 
-    `is_waiting` says whether the turn waits for somebody: nothing is asked about then.
+    `party` is who is at work in it: the turn's agent, or its subagent. `is_waiting` says whether the turn waits for
+    somebody: nothing is asked about then.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Egress:
         self._fence = fence
         self.is_waiting: Callable[[], bool] = _never
         self._project_id = claim.session.project_id
-        self._party = Party(turn.session_id, turn.agent_id)
+        self.party = Party(turn.session_id, turn.agent_id)
         self._lists = _lists(claim)
         self._one = asyncio.Lock()
         self._answers: dict[tuple[str, int], str | None] = {}
@@ -94,7 +95,7 @@ class Egress:
             if len(self._answers) >= self._bench.settings.max_destinations:
                 return f"a turn reaches at most {self._bench.settings.max_destinations} destinations"
             try:
-                ruling = await self._bench.governor.ask(self._party, self._step(host, port, via), self._fence())
+                ruling = await self._bench.governor.ask(self.party, self._step(host, port, via), self._fence())
             except TurnkeeperError as error:
                 _log.warning("egress_not_asked", turn_id=self._turn.id, host=host, port=port, error=str(error))
                 return "it could not be asked about"
@@ -149,13 +150,14 @@ class Egress:
         )
 
     def _denied(self, host: str, known: _Refusals) -> NewEvent:
-        return catalogue.sandbox_egress_denied(
+        denied = catalogue.sandbox_egress_denied(
             turn_id=self._turn.id,
             sandbox_id=self.sandbox_id,
             host=host,
             port=known.port,
             count=known.untold,
         )
+        return replace(denied, thread_id=self.party.thread_id)
 
     def _step(self, host: str, port: int, via: str) -> Draft:
         return Draft(
@@ -164,6 +166,7 @@ class Egress:
             lambda marks: payloads.egress_request(marks, host, port, via),
             in_window=True,
             turn_id=self._turn.id,
+            thread_id=self.party.thread_id,
         )
 
 

@@ -40,10 +40,16 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Whose step it is: a session and its agent, as the platform names them."""
+    """Whose step it is: a session and its agent, as the platform names them, and the subagent where it is one's."""
 
     session_id: str
     agent_id: str
+    thread_id: str | None = None
+
+    @property
+    def chain_id(self) -> str:
+        """The session as the Guardian has it: a subagent has one of its own."""
+        return self.thread_id or self.session_id
 
 
 class Exchange:
@@ -80,15 +86,15 @@ class Exchange:
         """Where the ids of what is sent come from."""
         return self._ids
 
-    def terms(self, session_id: str) -> ServerHello | None:
-        """What was negotiated for a session, as far as this process knows."""
-        return self._terms.get(session_id)
+    def terms(self, chain_id: str) -> ServerHello | None:
+        """What was negotiated for a chain, as far as this process knows."""
+        return self._terms.get(chain_id)
 
     async def step(self, party: Party, step: Step, *, timeout_ms: int) -> Verdict | Refusal | None:
         """One send of a persisted step; None where nothing came back that may be believed."""
         payload = cast("Mapping[str, object]", orjson.loads(step.payload_json or "{}"))
         spec = hook_spec(step.method)
-        turn_id = step.turn_id if spec is not None and spec.in_turn is not False else None
+        turn_id = step.turn_id if spec is not None and (spec.in_turn or step.in_window) else None
         answer = await self._exchange(
             party, step.method, payload, request_id=step.request_id, turn_id=turn_id, timeout_ms=timeout_ms
         )
@@ -100,7 +106,7 @@ class Exchange:
             party, HANDSHAKE_METHOD, self._hello, request_id=self._ids.uuid(), turn_id=None, timeout_ms=timeout_ms
         )
         if isinstance(answer, ServerHello):
-            self._remember(party.session_id, answer)
+            self._remember(party.chain_id, answer)
         return None if isinstance(answer, Verdict) else answer
 
     async def _exchange(
@@ -115,7 +121,7 @@ class Exchange:
     ) -> Answer | None:
         observed = ObservedSession.open(
             agent_id=party.agent_id,
-            session_id=uuid_of(party.session_id),
+            session_id=uuid_of(party.chain_id),
             keyring=self._keyring,
             key_id=self._key_id,
         )
@@ -136,8 +142,8 @@ class Exchange:
             _log.warning("guardian_exchange_failed", method=method, request_id=request_id, error="no answer in time")
         return None
 
-    def _remember(self, session_id: str, terms: ServerHello) -> None:
-        self._terms[session_id] = terms
-        self._terms.move_to_end(session_id)
+    def _remember(self, chain_id: str, terms: ServerHello) -> None:
+        self._terms[chain_id] = terms
+        self._terms.move_to_end(chain_id)
         if len(self._terms) > MAX_REMEMBERED_TERMS:
             self._terms.popitem(last=False)

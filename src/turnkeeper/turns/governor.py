@@ -10,7 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -28,7 +28,7 @@ from turnkeeper.turns.lineage import Compactable, SessionLineages
 from turnkeeper.turns.measures import NoMeasures, WorkerMeasures
 from turnkeeper.turns.model import Draft, Fence, NewStep, Step, StepAnswer
 from turnkeeper.turns.pausing import NewPause
-from turnkeeper.turns.payloads import GATING_METHODS, OUTBOX_METHODS, TURN_END, TURN_START
+from turnkeeper.turns.payloads import GATING_METHODS, OUTBOX_METHODS, SUBAGENT_STOP, TURN_END, TURN_START
 from turnkeeper.turns.ports import NotFound, TurnStore
 from turnkeeper.turns.rulings import (
     Ruling,
@@ -41,6 +41,7 @@ from turnkeeper.turns.rulings import (
     under_posture,
     withdrawn,
 )
+from turnkeeper.turns.thread_steps import with_final_head
 from turnkeeper.turns.timing import Patience, Waiter
 from turnkeeper.turns.windows import steps_since_last_end
 
@@ -121,7 +122,7 @@ class Governor:
     async def greet(self, party: Party) -> Ruling:
         """The handshake, once per session and process. A refusal is a decision: the session must not start."""
         async with self._alone(party.session_id):
-            terms = self._exchange.terms(party.session_id)
+            terms = self._exchange.terms(party.chain_id)
             ruling = _ruling_of_terms(terms) if terms is not None else await self._greet(party)
             return under_posture(ruling, self._settings.on_decision_failure)
 
@@ -146,13 +147,22 @@ class Governor:
         """
         async with self._alone(party.session_id):
             question = _Question(step, known, fence, events, events_for, pause_for)
-            terms = self._exchange.terms(party.session_id)
+            terms = self._exchange.terms(party.chain_id)
             if terms is not None and not terms.evaluates(step.method):
                 ruling = under_posture(not_evaluated(step.method), self._settings.on_decision_failure)
                 return await self._unsent(question, ruling)
             if known is not None and known.state != "pending":
                 return self._known(known)
             return await self._decided(party, question)
+
+    async def owe(self, fence: Fence, steps: Sequence[NewStep], events: Sequence[NewEvent]) -> None:
+        """Writes steps that tell of what has happened, with `events`. They are sent before any other of their session.
+
+        Raises `StaleFence`.
+        """
+        async with self._alone(fence.session_id):
+            self._quiet.pop(fence.session_id, None)
+            await self._store.owe_steps(fence, steps, events)
 
     async def deliver(self, session_id: str) -> bool:
         """One round of a session's outbox: whether nothing is left in it.
@@ -161,8 +171,8 @@ class Governor:
         """
         async with self._alone(session_id):
             session = await self._store.session(session_id)
-            party = Party(session_id, session.agent_id)
             for step in await self._store.pending_steps(session_id):
+                party = Party(session_id, session.agent_id, step.thread_id)
                 if step.method not in OUTBOX_METHODS and await self._is_live(step, session.status):
                     return True
                 if not await self._settled(party, step, self._deadline(party, step.method), tries=1):
@@ -217,8 +227,15 @@ class Governor:
         """The step's row, written now; None for a step that is too large to be sent."""
         step = question.step
         if isinstance(step, Draft):
-            marks = await self._lineages.marks(party.session_id, question.fence)
-            step = NewStep(step.request_id, step.method, step.write(marks), step.in_window, step.turn_id)
+            marks = await self._lineages.marks(party.session_id, question.fence, party.thread_id)
+            step = NewStep(
+                step.request_id,
+                step.method,
+                step.write(marks),
+                step.in_window,
+                step.turn_id,
+                thread_id=step.thread_id,
+            )
         if len(step.payload_json or "") > self._settings.max_payload_bytes:
             return None
         return await self._store.ask_step(party.session_id, step, question.fence, question.events)
@@ -253,7 +270,7 @@ class Governor:
         for step in await self._store.pending_steps(party.session_id):
             if question.known is not None and step.ordinal >= question.known.ordinal:
                 return True
-            if not await self._settled(party, step, deadline):
+            if not await self._settled(replace(party, thread_id=step.thread_id), step, deadline):
                 return False
         return True
 
@@ -270,7 +287,7 @@ class Governor:
         answer = await self._answer(party, step, deadline, tries=tries)
         if answer is None:
             return False
-        self._lineages.forget(party.session_id)
+        self._lineages.forget(party.session_id, party.thread_id)
         if step.method in OUTBOX_METHODS and (answer.state == "refused" or _unproven(answer)):
             await self._bury(step, answer)
         else:
@@ -281,7 +298,7 @@ class Governor:
         # A turnEnd closes the window its turnStart opened; where the Guardian refused the one there is no other.
         if step.method != TURN_END or step.turn_id is None or step.attempts > 0:
             return False
-        steps = await self._store.steps(step.session_id, turn_id=step.turn_id)
+        steps = await self._store.steps(step.session_id, turn_id=step.turn_id, thread_id=step.thread_id)
         window = steps_since_last_end(steps, before=step.ordinal)
         return all(other.state == "refused" for other in window if other.method == TURN_START)
 
@@ -323,10 +340,13 @@ class Governor:
         return None
 
     async def _payload(self, step: Step) -> str | None:
+        """What was left open in a payload until it is sent."""
+        if step.method == SUBAGENT_STOP and step.payload_json is not None and step.attempts == 0:
+            return await with_final_head(self._store, step)
         if step.payload_json is not None or step.method != TURN_END or step.turn_id is None or step.outcome is None:
             return None
-        counts = await self._store.step_counts(step.session_id, step.turn_id)
-        union = await self._lineages.union(step.session_id, step.turn_id)
+        counts = await self._store.step_counts(step.session_id, step.turn_id, thread_id=step.thread_id)
+        union = await self._lineages.union(step.session_id, step.turn_id, step.thread_id)
         return payloads.turn_end(self._lineages.blank(), step.turn_id, step.outcome, counts, union)
 
     async def _greet(self, party: Party) -> Ruling:
@@ -354,7 +374,7 @@ class Governor:
         )
 
     def _deadline(self, party: Party, method: str) -> int:
-        terms = self._exchange.terms(party.session_id)
+        terms = self._exchange.terms(party.chain_id)
         negotiated = terms.timeout_ms(method) if terms is not None else 0
         wait_ms = max(self._settings.decision_timeout_ms, min(negotiated, MAX_NEGOTIATED_TIMEOUT_MS))
         return self._clock.monotonic_ms() + wait_ms

@@ -10,7 +10,7 @@ from typing import Final, cast
 import orjson
 
 from turnkeeper.events import catalogue
-from turnkeeper.events.catalogue import LossReason
+from turnkeeper.events.catalogue import LossReason, ToolEnd
 from turnkeeper.events.envelope import Event, NewEvent
 from turnkeeper.turns.model import Turn
 
@@ -18,8 +18,8 @@ CALLS: Final = ("tool.requested", "tool.completed")
 STARTS: Final = ("turn.started",)
 
 
-def closed_calls(turn: Turn, events: Iterable[Event]) -> list[NewEvent]:
-    """`tool.completed` with status `unknown` for every call of `CALLS` that has none."""
+def closed_calls(turn: Turn, events: Iterable[Event], *, status: ToolEnd = "unknown") -> list[NewEvent]:
+    """`tool.completed` with this status for every call of `CALLS` that has none."""
     open_calls: dict[str, None] = {}
     for event in events:
         call_id = cast("str", orjson.loads(event.data)["tool_call_id"])
@@ -32,7 +32,7 @@ def closed_calls(turn: Turn, events: Iterable[Event]) -> list[NewEvent]:
             turn_id=turn.id,
             attempt=turn.attempt,
             tool_call_id=call_id,
-            status="unknown",
+            status=status,
             output="",
             modified=False,
             truncated=False,

@@ -46,23 +46,23 @@ class SessionLineages:
         self._store = store
         self._ids = ids
         self._unheard_is_told = posture == "proceed"
-        self._known: OrderedDict[str, tuple[Fence | None, Lineage]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str | None], tuple[Fence | None, Lineage]] = OrderedDict()
 
-    async def marks(self, session_id: str, fence: Fence | None) -> Marks:
+    async def marks(self, session_id: str, fence: Fence | None, thread_id: str | None = None) -> Marks:
         """Labels for a step that is about to be sent, every earlier one being settled, by the owner with this fence."""
-        known = self._known.get(session_id)
+        known = self._known.get((session_id, thread_id))
         if known is None or fence is None or known[0] != fence:
-            known = (fence, self._lineage(await self._sources(session_id)))
-            self._remember(session_id, known)
+            known = (fence, self._lineage(await self._sources(session_id, thread_id)))
+            self._remember((session_id, thread_id), known)
         return known[1].marks()
 
     def keep(self, step: Step, answer: StepAnswer, fence: Fence | None) -> None:
         """A step was settled for the owner with this fence."""
-        known = self._known.get(step.session_id)
+        known = self._known.get((step.session_id, step.thread_id))
         if known is None or not carries_data(step.method):
             return
         if known[0] != fence:
-            self.forget(step.session_id)
+            self.forget(step.session_id, step.thread_id)
             return
         settled = replace(
             step,
@@ -73,19 +73,19 @@ class SessionLineages:
         )
         known[1].keep(self._shown(settled), seen=self._was_told(settled))
 
-    def forget(self, session_id: str) -> None:
-        """What is known of a session may have changed."""
-        self._known.pop(session_id, None)
+    def forget(self, session_id: str, thread_id: str | None = None) -> None:
+        """What is known of a chain may have changed."""
+        self._known.pop((session_id, thread_id), None)
 
     def blank(self) -> Marks:
         """Labels for values whose sources the caller names."""
         return self._lineage(()).marks()
 
-    async def union(self, session_id: str, turn_id: str) -> tuple[str, ...] | None:
+    async def union(self, session_id: str, turn_id: str, thread_id: str | None = None) -> tuple[str, ...] | None:
         """Every id that the steps of a turn showed the Guardian, oldest first; None where there are too many."""
         ids, newest_first = TurnIds(), list[Marks]()
         try:
-            async for step in self._backwards(session_id, turn_id):
+            async for step in self._backwards(session_id, turn_id, thread_id):
                 if step.has_entry and carries_data(step.method):
                     newest_first.append(self._labels(step))
             for marks in reversed(newest_first):
@@ -98,7 +98,7 @@ class SessionLineages:
         """What was said since the last summary, that one included, or in the steps `of`; None where it is too much."""
         ids, newest_first = TurnIds(), list[tuple[str, Marks]]()
         try:
-            async for step in self._backwards(session_id, None):
+            async for step in self._backwards(session_id, None, None):
                 if step.has_entry and step.method != TURN_END and carries_data(step.method):
                     if of is None or step.request_id in of:
                         newest_first.append((step.request_id, self._labels(step)))
@@ -112,10 +112,10 @@ class SessionLineages:
             return None
         return Compactable(tuple(request_id for request_id, _ in reversed(newest_first)), ids.union)
 
-    async def _sources(self, session_id: str) -> tuple[str, ...]:
+    async def _sources(self, session_id: str, thread_id: str | None) -> tuple[str, ...]:
         told: list[str] = []
         try:
-            async for step in self._backwards(session_id, None):
+            async for step in self._backwards(session_id, None, thread_id):
                 if step.method == TURN_END or not carries_data(step.method):
                     continue
                 marks = self._shown(step)
@@ -127,10 +127,14 @@ class SessionLineages:
             pass
         return tuple(reversed(told[:MAX_CARRIED_SOURCES]))
 
-    async def _backwards(self, session_id: str, turn_id: str | None) -> AsyncGenerator[Step, None]:
+    async def _backwards(
+        self, session_id: str, turn_id: str | None, thread_id: str | None
+    ) -> AsyncGenerator[Step, None]:
         before: int | None = None
         for _ in range(MAX_PAGES):
-            page = await self._store.steps(session_id, turn_id=turn_id, before=before, limit=PAGE_STEPS)
+            page = await self._store.steps(
+                session_id, turn_id=turn_id, before=before, limit=PAGE_STEPS, thread_id=thread_id
+            )
             for step in reversed(page):
                 yield step
             if len(page) < PAGE_STEPS:
@@ -157,8 +161,8 @@ class SessionLineages:
     def _lineage(self, sources: tuple[str, ...]) -> Lineage:
         return Lineage(self._ids, produces=True, sources=sources)
 
-    def _remember(self, session_id: str, known: tuple[Fence | None, Lineage]) -> None:
-        self._known[session_id] = known
-        self._known.move_to_end(session_id)
+    def _remember(self, chain: tuple[str, str | None], known: tuple[Fence | None, Lineage]) -> None:
+        self._known[chain] = known
+        self._known.move_to_end(chain)
         if len(self._known) > MAX_KNOWN_SESSIONS:
             self._known.popitem(last=False)

@@ -46,6 +46,9 @@ class HttpLink:
     async def send(self, message: bytes) -> None:
         """Raises `McpBroken`."""
         answer = await self._asked("POST", message, timeout_ms=self._timeout_ms)
+        if answer.status not in {*ACCEPTED, FOUND}:
+            await answer.close()
+            raise McpBroken(f"it answered with status {answer.status}")
         session_id = answer.headers.get(SESSION_HEADER)
         if session_id is not None and _SESSION_ID.match(session_id):
             self._headers[SESSION_HEADER] = session_id
@@ -53,9 +56,6 @@ class HttpLink:
         if answer.status in ACCEPTED:
             await answer.close()
             return
-        if answer.status != FOUND:
-            await answer.close()
-            raise McpBroken(f"it answered with status {answer.status}")
         await self._end_answer()
         self._answer = answer
 

@@ -14,6 +14,7 @@ from turnkeeper.turns.box_ports import ToolOutcome
 from turnkeeper.turns.mcp_client import McpBroken
 from turnkeeper.turns.mcp_messages import MAX_MESSAGE_BYTES
 from turnkeeper.turns.mcp_server import McpServer
+from turnkeeper.turns.ports import StoreUnavailable
 
 MAX_LAST_WORDS: Final = 500
 CALL_GRACE_MS: Final = 5_000
@@ -80,5 +81,7 @@ class StdioLink:
     async def _done(self, operation: str, arguments: Mapping[str, object], *, timeout_ms: int) -> ToolOutcome:
         try:
             return await self._operate(operation, arguments, timeout_ms=timeout_ms)
+        except StoreUnavailable:
+            raise
         except TurnkeeperError as error:
             raise McpBroken(f"its box was lost: {error.message}") from error

@@ -5,6 +5,7 @@ Answers for noticing that a budget stopped the turn; only a refusal of the ledge
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from turnkeeper.events.catalogue import model_retrying
 from turnkeeper.turns.model import CallGrant, CallRecord, Fence, ModelChoice
@@ -16,7 +17,7 @@ class LedgerMeter:
 
     `elapsed_ms` says how long the turn has run. `on_spent` and `on_granted` are told of a refusal and of each grant.
     `last` is the latest call that a provider took. `wraps_up` once so little is left that the agent is to finish.
-    `closed` refuses every further call.
+    `closed` refuses every further call. `thread_id` is the subagent's that is at work.
     """
 
     def __init__(self, store: TurnStore, fence: Callable[[], Fence]) -> None:
@@ -27,6 +28,7 @@ class LedgerMeter:
         self.wraps_up = False
         self.attempt: int | None = None
         self.last: CallRecord | None = None
+        self.thread_id: str | None = None
         self.elapsed_ms: Callable[[], int] = lambda: 0
         self.on_spent: Callable[[], None] | None = None
         self.on_granted: Callable[[CallGrant], None] | None = None
@@ -41,6 +43,7 @@ class LedgerMeter:
                 input_tokens=input_tokens,
                 max_output_tokens=max_output_tokens,
                 active_ms=self.elapsed_ms(),
+                thread_id=self.thread_id,
             )
         except BudgetSpent:
             self.spend()
@@ -68,7 +71,7 @@ class LedgerMeter:
             try_number=try_number,
         )
         with suppress(StaleFence):
-            await self._store.record(fence, [event])
+            await self._store.record(fence, [replace(event, thread_id=self.thread_id)])
 
     def spend(self) -> None:
         """A budget over the turn is reached."""

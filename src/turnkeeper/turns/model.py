@@ -114,6 +114,19 @@ class ClientTool:
 
 
 @dataclass(frozen=True, slots=True)
+class Subagent:
+    """An agent that another one may hand a task to: a loop of its own in the same box, with some of its tools.
+
+    It has no subagents, and waits for nobody.
+    """
+
+    name: str
+    description: str
+    instructions: str
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BoxSize:
     """What an agent's tool box may use as a whole; `None` is what the operator has set."""
 
@@ -194,6 +207,7 @@ class Agent:
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
+    subagents: tuple[Subagent, ...] = ()
     pool: str | None = None
 
     @property
@@ -400,7 +414,10 @@ StepState: TypeAlias = Literal["pending", "answered", "refused", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class NewStep:
-    """An ACS step about to be sent. `payload_json` is null for a turnEnd, whose counts are taken when it is sent."""
+    """An ACS step about to be sent. `payload_json` is null for a turnEnd, whose counts are taken when it is sent.
+
+    `thread_id` is the subagent's in whose session of the Guardian it belongs; without one it is the turn's own.
+    """
 
     request_id: str
     method: str
@@ -408,6 +425,7 @@ class NewStep:
     in_window: bool
     turn_id: str | None
     outcome: TurnOutcome | None = None
+    thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +440,7 @@ class Draft:
     write: Callable[[Marks], str]
     in_window: bool
     turn_id: str | None
+    thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +462,7 @@ class Step:
     reason_codes: tuple[str, ...]
     error_code: int | None
     attempts: int
+    thread_id: str | None = None
 
     @property
     def has_entry(self) -> bool:

@@ -28,6 +28,8 @@ TOOL_CALL_RESULT: Final = "steps/toolCallResult"
 AGENT_RESPONSE: Final = "steps/agentResponse"
 PRE_COMPACT: Final = "steps/preCompact"
 POST_COMPACT: Final = "steps/postCompact"
+SUBAGENT_START: Final = "steps/subagentStart"
+SUBAGENT_STOP: Final = "steps/subagentStop"
 TURN_END: Final = "steps/turnEnd"
 SESSION_END: Final = "steps/sessionEnd"
 
@@ -64,8 +66,13 @@ MCP_METHODS: Final = (
 COMPACTION_METHODS: Final = (PRE_COMPACT, POST_COMPACT)
 OWN_METHODS: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, AGBOM_CHANGED, *COMPACTION_METHODS, TURN_END, SESSION_END)
 """Steps whose payloads are made here."""
-METHODS_IMPLEMENTED: Final = (*OWN_METHODS, *(f"{WRAPPED_MCP}{method}" for method in MCP_METHODS))
-OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END})
+METHODS_IMPLEMENTED: Final = (
+    *OWN_METHODS,
+    SUBAGENT_START,
+    SUBAGENT_STOP,
+    *(f"{WRAPPED_MCP}{method}" for method in MCP_METHODS),
+)
+OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END, SUBAGENT_STOP})
 """Steps that report what has happened: delivered for as long as it takes, by whoever runs the outbox."""
 
 REFERENCE: Final = "request_id_ref"
@@ -79,6 +86,7 @@ PROFILES: Final = ("acs-core", "acs-provenance")
 TOOL_PROVIDER: Final = "turnkeeper"
 MCP_PROVIDER: Final = "mcp:"
 INPUT_SOURCE: Final = "turn_api"
+PARENT_SOURCE: Final = "parent_agent"
 EGRESS_TOOL: Final = "egress"
 EGRESS_CAPABILITY: Final = "network.egress"
 EGRESS_SOURCE: Final = "tool_box"
@@ -90,7 +98,7 @@ TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
 }
 
 FileReference: TypeAlias = Mapping[str, object]
-Trigger: TypeAlias = Literal["user_message", "auto_continuation"]
+Trigger: TypeAlias = Literal["user_message", "auto_continuation", "agent_loop"]
 ExitStatus: TypeAlias = Literal["success", "failure", "timeout", "blocked"]
 ChangeReason: TypeAlias = Literal["discovery", "component_added", "component_removed", "component_upgraded"]
 """`component_upgraded`: something that was there before says something else of itself now."""
@@ -144,6 +152,12 @@ def user_message(marks: Marks, text: str, files: Sequence[TurnFile] = ()) -> str
     """The turn's input, before the agent sees it. Of a file it has what tells it from every other one."""
     parts = [{"type": "text", "value": text}, *(_file(reference(file)) for file in files)]
     return _text({"content": [part | marks.received("user_input", INPUT_SOURCE) for part in parts]})
+
+
+def handed_task(marks: Marks, task: str) -> str:
+    """What a subagent is to do. Another model wrote it, of which this chain knows nothing: it is not a user's word."""
+    label = marks.received("a2a_inbound", PARENT_SOURCE)
+    return _text({"content": [{"type": "text", "value": task} | label]})
 
 
 def tool_call_request(marks: Marks, name: str, arguments: Mapping[str, JsonValue]) -> str:

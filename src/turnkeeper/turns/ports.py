@@ -48,9 +48,11 @@ from turnkeeper.turns.model import (
     StepAnswer,
     StepCounts,
     StopReason,
+    Subagent,
     Submission,
     Turn,
     TurnStatus,
+    Usage,
 )
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
 from turnkeeper.turns.permissions import Permission
@@ -173,6 +175,7 @@ class NewAgent:
     harness: HarnessChoice = BUILTIN
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
+    subagents: tuple[Subagent, ...] = ()
     pool: str | None = None
 
 
@@ -267,9 +270,26 @@ class TurnReads(Protocol):
         ...
 
     async def steps(
-        self, session_id: str, *, turn_id: str | None = None, before: int | None = None, limit: int | None = None
+        self,
+        session_id: str,
+        *,
+        turn_id: str | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+        thread_id: str | None = None,
     ) -> tuple[Step, ...]:
-        """The newest steps of a session or a turn, of those below the ordinal `before`; oldest first."""
+        """The newest steps of a session or a turn, of those below the ordinal `before`; oldest first.
+
+        Those of the one chain: the session's own, or that of a subagent.
+        """
+        ...
+
+    async def thread_steps(self, session_id: str, *, turn_id: str | None = None) -> tuple[Step, ...]:
+        """The newest steps of the chains of all subagents of a session or a turn, oldest first."""
+        ...
+
+    async def thread_usage(self, turn_id: str, thread_id: str, *, tool_calls: int, sandbox_ms: int) -> Usage:
+        """What a subagent's model calls have used by the turn's ledger, with the other figures beside it."""
         ...
 
     async def dead_letters(self, limit: int) -> tuple[Step, ...]: ...
@@ -367,10 +387,18 @@ class WorkerStore(Protocol):
         """Row 10: tries + 1, a new fence number; the returned turn has it."""
         ...
 
-    async def retry(self, fence: Fence, *, delay_ms: int, active_ms: int, events: Sequence[NewEvent]) -> Turn:
+    async def retry(
+        self,
+        fence: Fence,
+        *,
+        delay_ms: int,
+        active_ms: int,
+        events: Sequence[NewEvent],
+        steps: Sequence[NewStep] = (),
+    ) -> Turn:
         """Row 21: the attempt is lost, its turnEnd is due; nobody holds the turn, and nobody may for `delay_ms`.
 
-        `active_ms` is how long the turn has run so far.
+        `active_ms` is how long the turn has run so far. `steps` are sent before the turnEnd.
         """
         ...
 
@@ -378,20 +406,30 @@ class WorkerStore(Protocol):
 
     async def submit(self, fence: Fence, submission: Submission, events: Sequence[NewEvent]) -> None: ...
 
-    async def end(self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = ()) -> Event:
+    async def end(
+        self, fence: Fence, ending: Ending, *, before: Sequence[NewEvent] = (), steps: Sequence[NewStep] = ()
+    ) -> Event:
         """The one terminal event, with usage from the ledger, and the turnEnd step when `turn_outcome` is set.
 
-        `before` are events that close what is open (a tool call as `unknown`). Raises `IllegalEnding` for a
+        `before` are events that close what is open (a tool call as `unknown`), `steps` are sent before the turnEnd.
+        Raises `IllegalEnding` for a
         combination the contract does not know, `StaleFence` when somebody else ended it.
         """
         ...
 
     async def reserve(
-        self, fence: Fence, *, input_tokens: int, max_output_tokens: int, active_ms: int = 0
+        self,
+        fence: Fence,
+        *,
+        input_tokens: int,
+        max_output_tokens: int,
+        active_ms: int = 0,
+        thread_id: str | None = None,
     ) -> CallGrant:
         """Reserves on every budget over the turn, lowering the output cap if need be. Raises `BudgetSpent`.
 
         `active_ms` is how long the turn has run; what is new of it is charged.
+        `thread_id` is the subagent's that calls.
         """
         ...
 
@@ -426,6 +464,10 @@ class WorkerStore(Protocol):
         """Persists a step as `pending` before it is sent (amendment 4)."""
         ...
 
+    async def owe_steps(self, fence: Fence, steps: Sequence[NewStep], events: Sequence[NewEvent]) -> None:
+        """Persists steps as `pending` in their order; they are sent before the next one, or by the outbox."""
+        ...
+
     async def answer_step(
         self,
         session_id: str,
@@ -451,7 +493,7 @@ class WorkerStore(Protocol):
         ...
 
     async def sessions_with_pending_steps(self, limit: int) -> tuple[str, ...]: ...
-    async def step_counts(self, session_id: str, turn_id: str) -> StepCounts: ...
+    async def step_counts(self, session_id: str, turn_id: str, *, thread_id: str | None = None) -> StepCounts: ...
 
     async def set_acs_state(self, session_id: str, state: Literal["started", "refused"]) -> None: ...
 

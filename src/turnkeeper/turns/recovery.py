@@ -69,8 +69,8 @@ async def has_open_window(bench: Workbench, turn: Turn) -> bool:
 
 
 async def close_open_calls(bench: Workbench, turn: Turn) -> list[NewEvent]:
-    """`tool.completed` with status `unknown` for every announced call that has none."""
-    return closed_calls(turn, await _events(bench, turn, CALLS))
+    """`tool.completed` with status `unknown` for every call that the turn's own agent announced and that has none."""
+    return closed_calls(turn, (event for event in await _events(bench, turn, CALLS) if event.thread_id is None))
 
 
 async def _events(bench: Workbench, turn: Turn, types: Sequence[str]) -> list[Event]:

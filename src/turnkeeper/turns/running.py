@@ -54,7 +54,9 @@ from turnkeeper.turns.reports import Answer, changed_answer, read_report, stoppe
 from turnkeeper.turns.results import result_after_validation
 from turnkeeper.turns.resuming import NOTHING_BEFORE, Resumed
 from turnkeeper.turns.rulings import Ruling
+from turnkeeper.turns.subagents import Subagents
 from turnkeeper.turns.submissions import Repairs, Submissions
+from turnkeeper.turns.threads import Fate
 from turnkeeper.turns.timing import stop_task, within
 from turnkeeper.turns.token_stream import TokenStream
 from turnkeeper.turns.tool_step import ToolSteps
@@ -134,6 +136,8 @@ class Running:
             on_spent=meter.close,
             resumed=None if resumed is None else resumed.pause,
         )
+        self._subagents = Subagents(bench, claim, turn, lambda: lease.fence, talk=self, tools=self.tools, meter=meter)
+        self.tools.delegate = self._subagents.run
         self.client_steps = ClientSteps(self.tools, bench.clock, output_bytes=bench.settings.tool_output_bytes)
         self.compactions = Compactions(bench, turn, lambda: lease.fence, meter)
         self._submissions = Submissions(
@@ -168,8 +172,29 @@ class Running:
             return End(refused.ending)
         except BoxFailed as failed:
             return self._lost(failed.code)
+        except HarnessProtocolError as error:
+            return self._lost(self._failed(error).code)
         except Interrupted as interrupted:
             return await self._stopped(interrupted.interrupt)
+
+    async def receive(self) -> FromHarness:
+        """The harness's next frame. Raises `BoxFailed`."""
+        return await self._receive()
+
+    async def send(self, frame: ToHarness) -> None:
+        """Hands the harness a frame. Raises `BoxFailed`."""
+        await self._send(frame)
+
+    def with_notice(self, result: ToolResult) -> ToolResult:
+        """The result; once in a turn, when little of a budget is left, with word of it."""
+        if self._noticed or not self._meter.wraps_up:
+            return result
+        self._noticed = True
+        return replace(result, notice=WRAP_UP_NOTICE)
+
+    def obeyed(self) -> None:
+        """A subagent has stopped: until its agent hears of it, nobody ignores a budget."""
+        self._interrupts.disarm(Interrupt.BUDGET_IGNORED)
 
     def fall_silent(self) -> None:
         """The turn has ended, or waits: nothing of what it was writing is open any more."""
@@ -223,7 +248,9 @@ class Running:
             case TextDelta():
                 await self._heard(frame)
             case ToolRequest():
-                await self._send(self._with_notice(await self.tools.handle(frame)))
+                await self._send(self.with_notice(await self.tools.handle(frame)))
+                if self._meter.spent:
+                    self._budget_spent()
             case Submit():
                 await self._send(await self._submissions.take(frame.value))
             case CompactionAsked() if not self._agent.harness.is_client:
@@ -235,7 +262,7 @@ class Running:
             case ToolAsked() if self._agent.brings_tools:
                 await self._send(await self.client_steps.rule(frame))
             case ToolRan() if self._agent.brings_tools:
-                await self._send(self._with_notice(await self.client_steps.ran(frame)))
+                await self._send(self.with_notice(await self.client_steps.ran(frame)))
             case Ungoverned() if self._agent.brings_tools:
                 return End(self._ungoverned(frame))
             case _:
@@ -256,13 +283,6 @@ class Running:
             await self._send(await self.compactions.take(frame.summary))
         except HarnessProtocolError as error:
             raise self._failed(error) from error
-
-    def _with_notice(self, result: ToolResult) -> ToolResult:
-        """The result; once in a turn, when little of a budget is left, with word of it."""
-        if self._noticed or not self._meter.wraps_up:
-            return result
-        self._noticed = True
-        return replace(result, notice=WRAP_UP_NOTICE)
 
     async def _receive(self) -> FromHarness:
         self._frames += 1
@@ -416,6 +436,7 @@ class Running:
             message = "the agent did not stop when its time was spent"
             return End(endings.sandbox_lost(self._turn, self.ran, "budget_stop_ignored", message))
         stopped = stopped_report(last.text, self._turn, self._submissions.tally)
+        await self._subagents.close(Fate("budget_reached", calls="canceled"))
         answer = read_report(
             stopped,
             self._turn,

@@ -23,6 +23,7 @@ from turnkeeper.turns.lifecycle import MAX_START_TRIES
 from turnkeeper.turns.model import Agent, Claim, Turn
 from turnkeeper.turns.ports import StaleFence, StoreUnavailable
 from turnkeeper.turns.resuming import Resumed, resumed_frame
+from turnkeeper.turns.subagents import delegation_tools
 from turnkeeper.turns.timing import whole, within
 from turnkeeper.turns.workbench import Workbench
 from turnkeeper.turns.workspace_files import deliver
@@ -31,9 +32,9 @@ _log = structlog.get_logger(__name__)
 
 
 def offered_tools(agent: Agent, known: Mapping[str, ToolSpec]) -> list[ToolSpec]:
-    """The tools that an agent's model is told about: those of the tool box and those that the app runs."""
+    """The tools that an agent's model is told about: those of the tool box, those that the app runs, its subagents."""
     of_app = [ToolSpec(tool.name, tool.description, dict(tool.parameters)) for tool in agent.client_tools]
-    return [*(known[name] for name in agent.tools if name in known), *of_app]
+    return [*(known[name] for name in agent.tools if name in known), *of_app, *delegation_tools(agent)]
 
 
 class Starter:

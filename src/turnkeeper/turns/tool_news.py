@@ -4,7 +4,7 @@ Pure, but for the two clocks that say how long it took.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -32,16 +32,17 @@ _DECISIONS: Final[Mapping[str, ToolDecision]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolNews:
-    """The events of one turn's tool calls."""
+    """The events of one turn's tool calls, or of those of one of its subagents."""
 
     turn: Turn
     clock: Clock
     inline_bytes: int
+    thread_id: str | None = None
 
     def requested(self, call: PendingCall) -> NewEvent:
         """The agent wants it."""
         input_json, truncated = self._inline(call.input_json)
-        return catalogue.tool_requested(
+        event = catalogue.tool_requested(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
@@ -52,13 +53,14 @@ class ToolNews:
             kind=call.kind,
             server=server_of(call.name) if call.kind == "mcp" else None,
         )
+        return self._own(event)
 
     def ruled(self, call: PendingCall, ruling: Ruling, arguments: JsonObject) -> NewEvent:
         """What the Guardian says; where it changed the arguments, with what they are now."""
         modified_json = None
         if ruling.changed is not None:
             modified_json = self._inline(input_of(ruling.changed, arguments))[0]
-        return catalogue.tool_decided(
+        event = catalogue.tool_decided(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
@@ -68,6 +70,7 @@ class ToolNews:
             request_id=ruling.request_id,
             modified_input_json=modified_json,
         )
+        return self._own(event)
 
     def decided(
         self,
@@ -79,7 +82,7 @@ class ToolNews:
         modified_input_json: str | None = None,
     ) -> NewEvent:
         """What somebody else says: the agent's permissions, an approver, a remembered answer."""
-        return catalogue.tool_decided(
+        event = catalogue.tool_decided(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
@@ -89,10 +92,12 @@ class ToolNews:
             request_id=None,
             modified_input_json=modified_input_json,
         )
+        return self._own(event)
 
     def started(self, call: PendingCall) -> NewEvent:
         """It runs."""
-        return catalogue.tool_started(turn_id=self.turn.id, attempt=self.turn.attempt, tool_call_id=call.tool_call_id)
+        event = catalogue.tool_started(turn_id=self.turn.id, attempt=self.turn.attempt, tool_call_id=call.tool_call_id)
+        return self._own(event)
 
     def completed(self, call: PendingCall, output: ToolOutput, artifact_id: str | None = None) -> NewEvent:
         """What the agent gets; what a client-side tool gave, and what no tool said, is the platform's word.
@@ -101,7 +106,7 @@ class ToolNews:
         """
         ours = call.kind == "client" or output.is_ours
         text, cut = cut_text(output.text, self.inline_bytes)
-        return catalogue.tool_completed(
+        event = catalogue.tool_completed(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
@@ -113,10 +118,11 @@ class ToolNews:
             artifact_id=artifact_id,
             source="platform" if ours else "sandbox",
         )
+        return self._own(event)
 
     def closed(self, call: PendingCall, status: ToolEnd, since_ms: int, output: str = "") -> NewEvent:
         """It is over without a result."""
-        return catalogue.tool_completed(
+        event = catalogue.tool_completed(
             turn_id=self.turn.id,
             attempt=self.turn.attempt,
             tool_call_id=call.tool_call_id,
@@ -127,6 +133,10 @@ class ToolNews:
             duration_ms=self.clock.monotonic_ms() - since_ms,
             source="platform",
         )
+        return self._own(event)
+
+    def _own(self, event: NewEvent) -> NewEvent:
+        return replace(event, thread_id=self.thread_id)
 
     def _inline(self, input_json: str) -> tuple[str, bool]:
         """An input as an event shows it, and whether it is a text that was cut."""

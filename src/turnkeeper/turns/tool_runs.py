@@ -4,7 +4,8 @@ Answers for running one tool at a time and for saying `unknown` where nobody can
 may run is not decided here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ from turnkeeper.events.catalogue import LossReason, ToolEnd
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns.box_ports import BoxEndReason, ToolBox, ToolOutcome
 from turnkeeper.turns.egress import Egress
+from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.inputs import received_files
 from turnkeeper.turns.model import BoxSize, Fence, Turn
 from turnkeeper.turns.workbench import Workbench
@@ -67,6 +69,15 @@ class ToolRuns:
         self._stands_still = False
         self.released: list[NewEvent] = []
         self.used = False
+
+    @contextmanager
+    def serving(self, party: Party) -> Generator[None]:
+        """Who is at work in the box until the end of the block: what it wants to reach is asked as theirs."""
+        before, self._egress.party = self._egress.party, party
+        try:
+            yield
+        finally:
+            self._egress.party = before
 
     async def run(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolOutput:
         """One executed call, counted in the ledger before it runs. Raises `StaleFence`, `BudgetSpent`."""

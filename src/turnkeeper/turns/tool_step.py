@@ -10,9 +10,10 @@ A call that has to wait (an ASK, a DEFER, the agent's own permissions, a tool th
 it goes on, in this process or in another one days later: `_go_on` takes what became of it and nothing from memory.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -29,7 +30,7 @@ from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.exchange import Party
 from turnkeeper.turns.holding import Pauses
 from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, Turn
-from turnkeeper.turns.pausing import Pause, hash_of
+from turnkeeper.turns.pausing import NewPause, Pause, hash_of
 from turnkeeper.turns.permissions import permission_for
 from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.turns.remembered import Remembered
@@ -43,6 +44,8 @@ MAX_ARGUMENT_DEPTH: Final = 32
 """An envelope is itself a few levels deep, and a Guardian takes 64."""
 MAX_ARGUMENTS: Final = 1_000
 """Each argument carries provenance of its own, and becomes a source of what the agent says next."""
+
+CANNOT_WAIT: Final = "it has to be asked about first, and a subagent cannot wait for an answer"
 
 _EXIT_STATUS: Final[Mapping[str, payloads.ExitStatus]] = {
     "ok": "success",
@@ -71,10 +74,22 @@ class RunsInside(Exception):
         self.arguments = arguments
 
 
-class ToolSteps:
-    """The tool calls of one turn. `resumed` is the pause that the turn comes back from.
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A subagent as a caller of tools: its own chain, some of the agent's tools, and nobody it can wait for."""
 
-    `on_spent` hears that a budget for tool calls is reached.
+    id: str
+    tools: frozenset[str]
+
+
+Delegate: TypeAlias = Callable[[PendingCall, Mapping[str, JsonValue]], Awaitable[ToolOutput]]
+
+
+class ToolSteps:
+    """The tool calls of one turn, or of a subagent. `resumed` is the pause that the turn comes back from.
+
+    `on_spent` hears that a budget for tool calls is reached. `delegate` carries out a call that is a task for a
+    subagent. With `thread` they are a subagent's calls, which run in the turn's tool box.
     """
 
     def __init__(
@@ -88,18 +103,23 @@ class ToolSteps:
         pauses: Pauses,
         on_spent: Callable[[], None],
         resumed: Pause | None = None,
+        thread: Thread | None = None,
     ) -> None:
         self._bench = bench
+        self._claim = claim
         self._turn = turn
+        self._thread = thread
+        self.delegate: Delegate | None = None
         self._permissions = claim.agent.permissions
         self._inside = claim.agent.brings_tools
         self._shares_workspace = claim.agent.harness.is_client
         self._client_tools = frozenset(tool.name for tool in claim.agent.client_tools)
-        self._tools = frozenset(claim.agent.tools) & frozenset(bench.tools) | self._client_tools
-        self._party = Party(turn.session_id, turn.agent_id)
+        self._subagents = frozenset(subagent.name for subagent in claim.agent.subagents)
+        self._tools = self._offered(claim)
+        self.party = Party(turn.session_id, turn.agent_id, None if thread is None else thread.id)
         self._fence = fence
         self._limits = JsonLimits(max_bytes=bench.settings.argument_bytes, max_depth=MAX_ARGUMENT_DEPTH)
-        self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes)
+        self._news = ToolNews(turn, bench.clock, bench.settings.inline_bytes, self.party.thread_id)
         equipment.egress.is_waiting = lambda: pauses.waiting
         self._equipment = equipment
         self._runs = equipment.runs
@@ -113,11 +133,27 @@ class ToolSteps:
 
     async def handle(self, request: ToolRequest) -> ToolResult:
         """What the agent gets for a call. Raises `StaleFence`, `Parked`, `NotContinued`."""
-        if request.name not in self._tools and not self._servers.has(request.name):
+        if request.name not in self._tools and not self._has_server_for(request.name):
             return ToolResult(request.call_id, "error", f"unknown tool: {request.name[:100]}")
         output = await self.asked(request.name, request.arguments)
         self._open = None
         return ToolResult(request.call_id, output.status, output.text)
+
+    @contextmanager
+    def of_thread(self, thread: Thread) -> Generator["ToolSteps"]:
+        """The calls of a subagent, which has the tool box until the end of the block."""
+        steps = ToolSteps(
+            self._bench,
+            self._claim,
+            self._turn,
+            self._fence,
+            equipment=self._equipment,
+            pauses=self._pauses,
+            on_spent=self._on_spent,
+            thread=thread,
+        )
+        with self._runs.serving(steps.party):
+            yield steps
 
     async def asked(self, name: str, written: str) -> ToolOutput:
         """What becomes of a call, whoever has the tool. Raises `RunsInside` and what `handle` raises."""
@@ -180,17 +216,26 @@ class ToolSteps:
             return await self._denied_here(call, "agent_policy", f"the agent's permissions forbid {name}", events)
         if permission == "ask":
             if await self._remembered.rule(call, "agent_policy") is None:
+                if self._thread is not None:
+                    return await self._denied_here(call, "agent_policy", CANNOT_WAIT, events)
                 events.append(self._news.decided(call, "ask", "agent_policy", ["the agent's permissions ask first"]))
                 await self._pauses.ask_person(call, events)
                 return await self._go_on(await self._outcome())
             events.append(self._news.decided(call, "allow", "rule"))
-        granted = await self._remembered.granted(call)
+        # A grant names a step of the chain that it was given in.
+        granted = None if self._thread is not None else await self._remembered.granted(call)
         return await self._asked(call, self._request(call, arguments), events, granted=granted)
 
     def _kind_of(self, name: str) -> ToolKind:
         if name in self._client_tools:
             return "client"
-        return "mcp" if self._servers.has(name) else "builtin"
+        if name in self._subagents:
+            return "subagent"
+        return "mcp" if self._has_server_for(name) else "builtin"
+
+    def _has_server_for(self, name: str) -> bool:
+        # The servers of an agent speak to it alone.
+        return self._thread is None and self._servers.has(name)
 
     async def _asked(
         self,
@@ -204,19 +249,19 @@ class ToolSteps:
         call = replace(call, request_id=step.request_id)
         arguments = self._arguments(call)
         ruling = await self._bench.governor.ask(
-            self._party,
+            self.party,
             step,
             self._fence(),
             events=events,
             events_for=lambda ruling: self._decided(call, ruling, arguments),
-            pause_for=lambda ruling: None if granted is not None else self._pauses.of_ruling(call, ruling),
+            pause_for=lambda ruling: None if granted is not None else self._pause(call, ruling),
         )
-        if granted is not None and self._pauses.may_wait(ruling):
+        if granted is not None and self._may_wait(ruling):
             return await self._asked(call, self._step(granted))
         if self._pauses.waiting:
             return await self._go_on(await self._outcome())
         if not ruling.allowed:
-            return _denied(ruling)
+            return self._denied(ruling)
         return await self._allowed(call, ruling)
 
     async def _allowed(self, call: PendingCall, ruling: Ruling) -> ToolOutput:
@@ -224,6 +269,9 @@ class ToolSteps:
         try:
             if call.kind == "client":
                 await self._bench.store.tool_allowed(self._fence())
+            elif call.kind == "subagent" and self.delegate is not None:
+                await self._bench.store.tool_ran(self._fence())
+                return await self._returned(call, await self.delegate(call, arguments_after(ruling, arguments)))
             elif self._inside:
                 await self._bench.store.tool_ran(self._fence())
                 raise RunsInside(call, arguments_after(ruling, arguments))
@@ -289,12 +337,12 @@ class ToolSteps:
 
         keeps = await self._keeps(output)
         ruling = await self._bench.governor.ask(
-            self._party,
-            Draft(self._bench.ids.uuid(), payloads.TOOL_CALL_RESULT, write, in_window=True, turn_id=self._turn.id),
+            self.party,
+            self._draft(payloads.TOOL_CALL_RESULT, write),
             self._fence(),
             events_for=lambda ruling: self._told(call, self._after(ruling, output), ruling, keeps=keeps),
         )
-        return self._after(ruling, output) if ruling.allowed else _denied(ruling)
+        return self._after(ruling, output) if ruling.allowed else self._denied(ruling)
 
     def _after(self, ruling: Ruling, output: ToolOutput) -> ToolOutput:
         """The output as the agent gets it."""
@@ -313,8 +361,11 @@ class ToolSteps:
                 return payload_json
             return payloads.with_member(payload_json, payloads.ADDITIONAL_CONTEXT, context_json)
 
-        request_id = self._bench.ids.uuid()
-        return Draft(request_id, payloads.TOOL_CALL_REQUEST, write, in_window=True, turn_id=self._turn.id)
+        return self._draft(payloads.TOOL_CALL_REQUEST, write)
+
+    def _draft(self, method: str, write: Callable[[Marks], str]) -> Draft:
+        turn_id, thread_id = self._turn.id, self.party.thread_id
+        return Draft(self._bench.ids.uuid(), method, write, in_window=True, turn_id=turn_id, thread_id=thread_id)
 
     def _step(self, payload_json: str) -> NewStep:
         request_id = self._bench.ids.uuid()
@@ -322,11 +373,27 @@ class ToolSteps:
 
     def _decided(self, call: PendingCall, ruling: Ruling, arguments: JsonObject) -> Sequence[NewEvent]:
         decided = self._news.ruled(call, ruling, arguments)
-        if self._pauses.may_wait(ruling):
+        if self._may_wait(ruling):
             return [decided]
         if not ruling.allowed:
-            return [decided, self._over(call, _denied(ruling))]
+            return [decided, self._over(call, self._denied(ruling))]
         return [decided] if call.kind == "client" else [decided, self._news.started(call)]
+
+    def _offered(self, claim: Claim) -> frozenset[str]:
+        if self._thread is not None:
+            return self._thread.tools & frozenset(claim.agent.tools) & frozenset(self._bench.tools)
+        return frozenset(claim.agent.tools) & frozenset(self._bench.tools) | self._client_tools | self._subagents
+
+    def _may_wait(self, ruling: Ruling) -> bool:
+        return self._thread is None and self._pauses.may_wait(ruling)
+
+    def _pause(self, call: PendingCall, ruling: Ruling) -> NewPause | None:
+        return None if self._thread is not None else self._pauses.of_ruling(call, ruling)
+
+    def _denied(self, ruling: Ruling) -> ToolOutput:
+        if self._thread is not None and self._pauses.may_wait(ruling):
+            return ToolOutput("denied", f"denied: {CANNOT_WAIT}", False, 0)
+        return _denied(ruling)
 
     async def _keeps(self, output: ToolOutput) -> bool:
         """Whether there is room for an artifact of a long output; of a short one there is none to ask for."""
@@ -337,7 +404,7 @@ class ToolSteps:
 
     def _told(self, call: PendingCall, output: ToolOutput, ruling: Ruling, *, keeps: bool) -> Sequence[NewEvent]:
         if not ruling.allowed:
-            return [self._over(call, _denied(ruling))]
+            return [self._over(call, self._denied(ruling))]
         if not keeps or len(output.text.encode()) <= self._bench.settings.inline_bytes:
             return [self._news.completed(call, output)]
         artifact_id, created = self._artifacts.of_text("tool_output", f"{call.tool_call_id}.txt", output.text)

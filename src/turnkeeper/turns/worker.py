@@ -30,6 +30,7 @@ from turnkeeper.turns.ports import StaleFence, StoreUnavailable
 from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_lost_its_workspace, has_open_window, ran_of
 from turnkeeper.turns.resuming import resumed_turn
 from turnkeeper.turns.takeover import LeaseWatch
+from turnkeeper.turns.threads import NOTHING_OPEN, closing_of_threads, fate_of
 from turnkeeper.turns.timing import news_of, stop_task
 from turnkeeper.turns.withdrawals import Withdrawals
 from turnkeeper.turns.workbench import Workbench
@@ -251,19 +252,23 @@ class Worker:
         if finish is None:
             await self._bench.store.release(lease.fence)
         else:
-            await self._conclude(finish, lease)
+            await self._conclude(finish, claim, lease)
 
-    async def _conclude(self, finish: Finish, lease: Lease) -> None:
+    async def _conclude(self, finish: Finish, claim: Claim, lease: Lease) -> None:
         """The end of the turn, or of this attempt where it has another one; a turn that waits is let go of."""
         if finish.ending is None:
             await self._bench.store.park(lease.fence, finish.before)
             return
         store, turn = self._bench.store, await self._bench.store.turn(lease.fence.turn_id)
+        has_threads = claim.agent.subagents and turn.attempt > 0
+        left = await closing_of_threads(self._bench, turn, fate_of(finish.ending)) if has_threads else NOTHING_OPEN
         if is_tried_again(turn, finish.ending):
-            delay_ms, told = retry_delay_ms(turn.attempt), [*finish.before, retrying(turn)]
-            await store.retry(lease.fence, delay_ms=delay_ms, active_ms=finish.ending.duration_ms, events=told)
+            delay_ms, told = retry_delay_ms(turn.attempt), [*left.events, *finish.before, retrying(turn)]
+            active_ms = finish.ending.duration_ms
+            await store.retry(lease.fence, delay_ms=delay_ms, active_ms=active_ms, events=told, steps=left.steps)
         else:
-            await store.end(lease.fence, finish.ending, before=finish.before)
+            before = (*left.events, *finish.before)
+            await store.end(lease.fence, finish.ending, before=before, steps=left.steps)
             self._measure_end(turn, finish.ending)
         self._measure_recovery(turn.id)
 
@@ -284,7 +289,7 @@ class Worker:
         turn = await self._bench.store.turn(claim.turn.id)
         if not turn.status.terminal:
             await contained("compaction", close_left_open(self._bench, turn, lease.fence), turn.id)
-            await self._conclude(await finish_fault(self._bench, turn, turn.id), lease)
+            await self._conclude(await finish_fault(self._bench, turn, turn.id), claim, lease)
         return True
 
     async def _finish(self, claim: Claim, lease: Lease, *, paid: bool) -> Finish | None:

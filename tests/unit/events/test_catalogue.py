@@ -7,7 +7,7 @@ import pytest
 from tests.unit.turns.samples import SESSION_ID, TURN_ID, a_cancel, a_failure, a_turn, an_ending
 from tests.unit.turns.test_usage import CALL
 
-from turnkeeper.events import administration, budgets, catalogue, files, pauses, texts
+from turnkeeper.events import administration, budgets, catalogue, files, pauses, subagents, texts
 from turnkeeper.events.catalogue import EPHEMERAL_TYPES, EVENT_TYPES, MAX_SUBMISSION_ERRORS, event_schema_text
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.events.founding import USAGE_URI, schema_text
@@ -21,6 +21,7 @@ BUD = "bud_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 WHE, WHD, EVT, KEY = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("whe", "whd", "evt", "key"))
 SES, AGENT = "ses_01KBC3Y5M8Q2V7R9T4W6X1Z0AB", "agt_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 FILE_ID, ARTIFACT_ID = (f"{prefix}_01KBC3Y5M8Q2V7R9T4W6X1Z0AB" for prefix in ("fil", "art"))
+THR = "thr_01KBC3Y5M8Q2V7R9T4W6X1Z0AB"
 SHA256 = "0" * 64
 REQUEST = "01a22d15-b1da-60d6-a182-be3d96e05dfc"
 ERROR = {"instance_path": "/a", "schema_path": "/type", "keyword": "type", "message": "is not a string"}
@@ -73,6 +74,8 @@ EVENTS = [
         has_output_schema=True,
         budget={"max_model_calls": 3},
     ),
+    subagents.subagent_started(turn_id=TURN_ID, attempt=1, thread_id=THR, name="reader", tool_call_id=TCL),
+    subagents.subagent_ended(turn_id=TURN_ID, attempt=1, thread_id=THR, outcome="budget_reached", usage=USAGE),
     catalogue.session_activity(session_id=SES, activity="busy", active_turn_id=TURN_ID, queue_depth=1),
     catalogue.session_activity(session_id=SES, activity="idle", active_turn_id=None, queue_depth=0),
     catalogue.session_activity(session_id=SES, activity="paused", active_turn_id=TURN_ID, queue_depth=0),

@@ -31,6 +31,7 @@ from turnkeeper.turns.model import (
     HarnessChoice,
     ModelChoice,
     Session,
+    Subagent,
     Turn,
 )
 from turnkeeper.turns.open_texts import OpenTexts
@@ -85,6 +86,7 @@ class Rig:
     client_tools: tuple[ClientTool, ...] = ()
     harness: HarnessChoice = BUILTIN
     streamed: bool = False
+    subagents: tuple[Subagent, ...] = ()
 
     def work(self) -> None:
         """The worker begins."""
@@ -115,6 +117,7 @@ class Rig:
                 permissions=self.permissions,
                 client_tools=self.client_tools,
                 harness=self.harness,
+                subagents=self.subagents,
                 stream_before_decision=self.streamed,
             )
         )

@@ -32,12 +32,14 @@ class AsyncAgents:
         limits: Mapping[str, int] | None = None,
         sandbox: Mapping[str, Any] | None = None,
         harness: Mapping[str, Any] | None = None,
+        mcp_servers: Sequence[Mapping[str, Any]] | None = None,
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Agent:
         """Makes an agent, once. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
 
-        `sandbox` has the box's size and `network`, `harness` what runs the loop.
+        `sandbox` has the box's size and `network`, `harness` what runs the loop, `mcp_servers` programs and addresses
+        whose tools it gets.
         """
         body = given(
             extra,
@@ -49,6 +51,7 @@ class AsyncAgents:
             limits=limits,
             sandbox=sandbox,
             harness=harness,
+            mcp_servers=mcp_servers,
             metadata=metadata,
         )
         return Agent((await self._connection.ask(making(path_of("agents"), body, idempotency_key))).members)
