@@ -17,6 +17,7 @@ import urllib.request
 from typing import Any
 
 CALL_TIMEOUT_S = 600
+PAUSES_S = (0.2, 0.5, 1, 2, *[5] * 20)
 NO_TOKENS = dict.fromkeys(
     ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"), 0
 )
@@ -33,7 +34,7 @@ class Refused(Exception):
 def post(url: str, token: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """One call. A connection that was lost is tried again: every call may be sent twice."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    for pause_s in (0.2, 0.5, 1, 2, 5, 5, 5, None):
+    for pause_s in (*PAUSES_S, None):
         try:
             request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310  the operator's own
             with urllib.request.urlopen(request, timeout=CALL_TIMEOUT_S) as answer:  # noqa: S310

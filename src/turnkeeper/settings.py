@@ -544,6 +544,7 @@ class Settings(Branch):
 
 
 _TRUSTED_ORIGINS: Final = frozenset({"user_input", "system"})
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def unsafe_choices(settings: Settings) -> tuple[str, ...]:
@@ -558,8 +559,10 @@ def unsafe_choices(settings: Settings) -> tuple[str, ...]:
         for name, override in settings.guardian.trust_overrides.items()
         if override.origin not in _TRUSTED_ORIGINS and override.trust != "untrusted"
     )
-    if settings.server.host not in {"127.0.0.1", "::1", "localhost"}:
+    if settings.server.host not in _LOOPBACK:
         choices.append(f"server.host is {settings.server.host}: plain HTTP is open to other machines")
+    if settings.runners.port is not None and settings.runners.host not in _LOOPBACK:
+        choices.append(f"runners.host is {settings.runners.host}: plain HTTP is open to other machines")
     if settings.sandbox.egress.networks:
         choices.append(
             f"sandbox.egress.networks: agents' tools may reach {', '.join(settings.sandbox.egress.networks)}"

@@ -6,7 +6,7 @@ at once, and another worker takes over what was running.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 import typer
@@ -20,8 +20,8 @@ from turnkeeper.config import Configuration
 from turnkeeper.datadir import DataDir, hold
 from turnkeeper.guardian.http import AsgiApp
 from turnkeeper.logs import setup_logging
-from turnkeeper.settings import Settings, unsafe_choices
-from turnkeeper.wiring.processes import open_work
+from turnkeeper.settings import ServerSettings, Settings, unsafe_choices
+from turnkeeper.wiring.processes import WorkProcess, open_work
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ def work(*, config: ConfigFile = None, data_dir: DataDirectory = None) -> None:
 async def _work(configuration: Configuration, folder: DataDir) -> None:
     stopping = Stopping()
     try:
-        async with open_work(configuration, folder) as process, _showing(configuration.settings, process.page):
+        async with open_work(configuration, folder) as process, _doors(configuration.settings, process):
             worker = process.worker
             stopping.graceful = worker.drain
             for choice in unsafe_choices(configuration.settings):
@@ -64,19 +64,33 @@ async def _work(configuration: Configuration, folder: DataDir) -> None:
 
 
 @asynccontextmanager
-async def _showing(settings: Settings, page: AsgiApp) -> AsyncGenerator[None]:
-    """Shows the figures where `worker.metrics_port` says, if it says so, until the end of the block."""
-    port = settings.worker.metrics_port
-    if port is None:
+async def _doors(settings: Settings, process: WorkProcess) -> AsyncGenerator[None]:
+    """Shows the figures, and serves runners, where the settings say so, until the end of the block."""
+    worker, runners = settings.worker, settings.runners
+    async with AsyncExitStack() as stack:
+        if worker.metrics_port is not None:
+            here = _at(settings, worker.metrics_host, worker.metrics_port)
+            shown = await stack.enter_async_context(_serving(here, process.page, StreamRegistry()))
+            _log.info("showing_metrics", address=shown)
+        if runners.port is not None and process.runners is not None:
+            here = _at(settings, runners.host, runners.port)
+            shown = await stack.enter_async_context(_serving(here, process.runners, process.streams))
+            _log.info("serving_runners", address=shown, pools=sorted(runners.pools))
         yield
-        return
-    here = settings.server.model_copy(update={"host": settings.worker.metrics_host, "port": port})
+
+
+def _at(settings: Settings, host: str, port: int) -> ServerSettings:
+    return settings.server.model_copy(update={"host": host, "port": port})
+
+
+@asynccontextmanager
+async def _serving(here: ServerSettings, app: AsgiApp, streams: StreamRegistry) -> AsyncGenerator[str]:
+    """The address of a port that is open until the end of the block."""
     with bound_socket(here) as bound:
-        server = GracefulServer(uvicorn_config(here, page), StreamRegistry())
+        server = GracefulServer(uvicorn_config(here, app), streams)
         serving = asyncio.create_task(server.serve(sockets=[bound]))
-        _log.info("showing_metrics", address=shown_address(bound))
         try:
-            yield
+            yield shown_address(bound)
         finally:
             server.stop()
             await serving

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from turnkeeper.api.app import build_api
 from turnkeeper.api.deps import ApiDeps
+from turnkeeper.api.stream_registry import StreamRegistry
 from turnkeeper.config import ConfigInvalid, Configuration
 from turnkeeper.datadir import DataDir
 from turnkeeper.guardian.http import AsgiApp
@@ -19,6 +20,7 @@ from turnkeeper.wiring.base import Base
 from turnkeeper.wiring.guardian import open_guardian_side
 from turnkeeper.wiring.metrics import Metrics, measured, page_of
 from turnkeeper.wiring.platform import api_deps, open_store, store_url
+from turnkeeper.wiring.runners import open_pools, runner_door
 from turnkeeper.wiring.session_retention import retaining
 from turnkeeper.wiring.webhooks import delivering
 from turnkeeper.wiring.workers import hearing, open_worker
@@ -35,10 +37,12 @@ class ApiProcess:
 
 @dataclass(frozen=True, slots=True)
 class WorkProcess:
-    """A worker alone, and the page of its figures."""
+    """A worker alone, the page of its figures, and the door for runners, which closes with `streams`."""
 
     worker: Worker
     page: AsgiApp
+    runners: AsgiApp | None
+    streams: StreamRegistry
 
 
 @asynccontextmanager
@@ -69,10 +73,16 @@ async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGener
         checker = ProcessSchemaChecker()
         stack.push_async_callback(checker.close)
         url = store_url(base.settings, folder)
-        worker = await open_worker(stack, base, store, side, checker, url=url, metrics=metrics, shows=False)
+        pools = open_pools(stack, base)
+        worker = await open_worker(
+            stack, base, store, side, checker, url=url, metrics=metrics, shows=False, runners=pools
+        )
+        if pools is not None:
+            stack.push_async_callback(pools.close)
         await stack.enter_async_context(delivering(base, store, worker.owner, metrics))
         await stack.enter_async_context(retaining(base, store))
-        yield WorkProcess(worker, page_of(metrics))
+        streams = StreamRegistry()
+        yield WorkProcess(worker, page_of(metrics), runner_door(base, pools, store, streams.draining), streams)
 
 
 def require_shared(settings: Settings, command: str) -> None:

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
+import pytest
 from tests.unit.turns.rig import Rig, rig
+from tests.unit.turns.test_pauses import ASK, COLD, WARM, YES, defer, paused
 
+from turnkeeper.acs import Decision
 from turnkeeper.events.envelope import Event
 from turnkeeper.ids import uuid_of
 from turnkeeper.sandbox.protocol import SubagentReport, SubagentTask, ToolRequest, ToolResult
@@ -192,6 +195,42 @@ def test_a_subagent_cannot_wait_for_an_answer(tmp_path: Path) -> None:
             assert agent.result is not None
             assert "cannot wait" in agent.result.content
             assert of(await made.events(turn), "approval.requested") == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("word", [ASK, defer()], ids=["ask", "defer"])
+def test_what_the_guardian_would_have_wait_is_denied_in_a_subagent(tmp_path: Path, word: Decision) -> None:
+    async def main() -> None:
+        agent = Delegating()
+        async with rig(tmp_path, agent) as made:
+            made.guardian.next(payloads.TOOL_CALL_REQUEST, ALLOW, word)
+            turn = await run(made)
+            assert made.sandbox.calls == []
+            assert agent.result is not None
+            assert "cannot wait" in agent.result.content
+            types = await made.types(turn)
+            assert not {"turn.paused", "turn.deferred", "approval.requested"} & set(types)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("settings", [WARM, COLD], ids=["warm", "cold"])
+def test_a_task_that_a_person_is_asked_about_is_handed_out_after_a_yes(tmp_path: Path, settings: Any) -> None:
+    async def main() -> None:
+        agent = Delegating()
+        async with rig(tmp_path, agent, settings=settings) as made:
+            made.subagents = (READER,)
+            made.permissions = cast("dict[str, Permission]", {"reader": "ask"})
+            turn_id = await made.post(await made.session())
+            asked = await paused(made, turn_id, parked=settings is COLD)
+            assert payloads.SUBAGENT_START not in made.guardian.written()
+            await made.store.decide_approval(asked.id, YES)
+            turn = await made.ended(turn_id)
+            await made.settled(turn.session_id)
+            assert agent.result == ToolResult("call-1", "ok", "the notes say: shell ran with ['command']")
+            own, its = chains(made, turn)
+            assert (own.count("subagentStart"), own.count("subagentStop"), its[-1]) == (1, 1, "sessionEnd")
 
     asyncio.run(main())
 
