@@ -62,6 +62,7 @@ def to_agent(row: RowMapping) -> Agent:
         harness=_harness(_object(row["harness_json"])),
         mcp_servers=tuple(_mcp_server(server) for server in orjson.loads(row["mcp_servers_json"])),
         subagents=tuple(map(_subagent, orjson.loads(row["subagents_json"]))),
+        budget_id=row["budget_id"],
     )
 
 

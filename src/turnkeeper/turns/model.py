@@ -209,6 +209,7 @@ class Agent:
     mcp_servers: tuple[McpServer, ...] = ()
     subagents: tuple[Subagent, ...] = ()
     pool: str | None = None
+    budget_id: str | None = None
 
     @property
     def brings_tools(self) -> bool:

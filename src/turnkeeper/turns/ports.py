@@ -177,6 +177,7 @@ class NewAgent:
     mcp_servers: tuple[McpServer, ...] = ()
     subagents: tuple[Subagent, ...] = ()
     pool: str | None = None
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
