@@ -46,7 +46,7 @@ from turnkeeper.turns.worker import Worker
 KEYRING: Final = Keyring({"platform": bytes(range(32))})
 DEADLINE_S: Final = 60
 SETTINGS: Final = WorkerSettings(poll_ms=200, reap_ms=200, cancel_grace_ms=200, budget_grace_ms=200)
-IMPATIENT: Final = GovernorSettings(decision_timeout_ms=150, first_backoff_ms=5, max_backoff_ms=20)
+IMPATIENT: Final = GovernorSettings(decision_timeout_ms=500, first_backoff_ms=5, max_backoff_ms=20)
 BY_USER: Final = CanceledBy("user", "somebody")
 
 
