@@ -43,6 +43,16 @@ class ToolComponent:
 
 
 @dataclass(frozen=True, slots=True)
+class CapabilityComponent:
+    """Something that the agent can do beside calling tools: a loop of another make, a task it can hand on."""
+
+    id: str
+    name: str
+    description: str
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServedTool:
     """A tool that an MCP server offers; `digest` is of everything it says about it."""
 
@@ -68,6 +78,7 @@ def render_agbom(
     model: ModelComponent,
     tools: Sequence[ToolComponent],
     servers: Sequence[ServerComponent] = (),
+    capabilities: Sequence[CapabilityComponent] = (),
 ) -> dict[str, object]:
     """The document for `agbom/document`; the same agent version always gives the same one, hash included.
 
@@ -79,7 +90,11 @@ def render_agbom(
         "components": [
             *(
                 _registered(component)
-                for component in (_model(model), *(_tool(tool) for tool in sorted(tools, key=lambda tool: tool.name)))
+                for component in (
+                    _model(model),
+                    *(_tool(tool) for tool in sorted(tools, key=lambda tool: tool.name)),
+                    *(_capability(each) for each in sorted(capabilities, key=lambda each: each.id)),
+                )
             ),
             *(part for server in sorted(servers, key=lambda server: server.name) for part in _server(server)),
         ],
@@ -155,6 +170,18 @@ def _model(model: ModelComponent) -> dict[str, object]:
         # An address may hold a host name that is nobody's business; a name identifies the component as well.
         "endpoint": f"urn:turnkeeper:model:{name}",
         "model_fields": {"context_window": model.context_window, "args": dict(model.params)},
+    }
+
+
+def _capability(capability: CapabilityComponent) -> dict[str, object]:
+    return {
+        "id": f"agent_capability:{capability.id}",
+        "type": "agent_capability",
+        "name": capability.name,
+        "agent_capability_fields": {
+            "description": capability.description,
+            "tools": [f"tool:{name}" for name in capability.tools],
+        },
     }
 
 

@@ -12,9 +12,9 @@ import orjson
 
 from turnkeeper.acs import JsonValue, Marks, Origin
 from turnkeeper.acs.values import signable
-from turnkeeper.inspect.agbom import ModelComponent, ServerComponent, ToolComponent, render_agbom
+from turnkeeper.inspect.agbom import CapabilityComponent, ModelComponent, ServerComponent, ToolComponent, render_agbom
 from turnkeeper.turns.mcp_server import server_of
-from turnkeeper.turns.model import Agent, SessionReason, StepCounts, TurnOutcome
+from turnkeeper.turns.model import BUILTIN, Agent, SessionReason, StepCounts, TurnOutcome
 from turnkeeper.turns.turn_files import TurnFile, reference
 
 SESSION_START: Final = "steps/sessionStart"
@@ -135,7 +135,22 @@ def agbom_of(agent: Agent, servers: Sequence[ServerComponent]) -> dict[str, obje
         ),
         tools=[ToolComponent(name, TOOL_CAPABILITIES.get(name, name)) for name in agent.tools],
         servers=servers,
+        capabilities=[*_own_loop(agent), *_subagents(agent)],
     )
+
+
+def _own_loop(agent: Agent) -> list[CapabilityComponent]:
+    if agent.harness.kind == BUILTIN.kind:
+        return []
+    tools = "which brings tools of its own" if agent.harness.is_client else "whose tools the platform runs"
+    return [CapabilityComponent("harness", agent.harness.kind, f"runs the agent's loop, {tools}")]
+
+
+def _subagents(agent: Agent) -> list[CapabilityComponent]:
+    return [
+        CapabilityComponent(f"subagent:{each.name}", each.name, "takes tasks that the agent hands on", each.tools)
+        for each in agent.subagents
+    ]
 
 
 def agent_trigger() -> str:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from turnkeeper.acs import canonicalize, validator
 from turnkeeper.inspect.agbom import (
+    CapabilityComponent,
     ModelComponent,
     ServedTool,
     ServerComponent,
@@ -46,6 +47,17 @@ def test_every_component_is_named_once() -> None:
         "tool:shell",
         "tool:write_file",
     ]
+
+
+def test_a_loop_of_another_make_and_those_a_task_is_handed_to_are_named() -> None:
+    able = [CapabilityComponent("subagent:b", "b", "takes tasks", ("shell",)), CapabilityComponent("harness", "a", "")]
+    document = render_agbom(
+        agent_id="agt_1", agent_name="a", agent_version=1, model=MODEL, tools=TOOLS, capabilities=able
+    )
+    validator("hooks/agbom-snapshot").check({"agbom": document, "trigger": "session_start"})
+    *_, harness, subagent = cast("list[dict[str, object]]", document["components"])
+    assert (harness["id"], subagent["id"]) == ("agent_capability:harness", "agent_capability:subagent:b")
+    assert subagent["agent_capability_fields"] == {"description": "takes tasks", "tools": ["tool:shell"]}
 
 
 def test_a_document_can_be_signed_as_it_is() -> None:

@@ -1,5 +1,7 @@
 """The payloads of our steps against the standard's schemas."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from turnkeeper.guardian.calls import payload_schema
 from turnkeeper.ids import RandomIds
 from turnkeeper.inspect.agbom import ServedTool, ServerComponent
 from turnkeeper.turns import payloads
-from turnkeeper.turns.model import Agent, AgentLimits, ModelChoice, StepCounts
+from turnkeeper.turns.model import Agent, AgentLimits, HarnessChoice, ModelChoice, StepCounts, Subagent
 
 AGENT = Agent(
     "agt_1", 1, "name", ModelChoice("p", "m", {"n": 2**60}), "", ("shell",), AgentLimits(), "{}", SystemClock().now()
@@ -49,6 +51,14 @@ values = st.recursive(
 
 def test_every_step_we_send_has_a_payload_here() -> None:
     assert set(PAYLOADS) == set(payloads.OWN_METHODS)
+
+
+def test_the_bill_of_materials_names_whose_loop_it_is_and_who_gets_tasks() -> None:
+    agent = replace(AGENT, harness=HarnessChoice("codex"), subagents=(Subagent("reader", "reads", "Read."),))
+    parts = orjson.loads(payloads.agbom_snapshot(agent))["agbom"]["components"]
+    able = {part["id"]: part["name"] for part in parts if part["type"] == "agent_capability"}
+    assert able == {"agent_capability:harness": "codex", "agent_capability:subagent:reader": "reader"}
+    assert b"agent_capability" not in PAYLOADS[payloads.AGBOM_SNAPSHOT].encode()
 
 
 @pytest.mark.parametrize("method", payloads.OWN_METHODS)
