@@ -46,7 +46,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
 RESOURCES: Final = (
     "connections",
     "schedules",
-    "skills",
 )
 
 _ENDPOINT_PATTERNS = tuple(
