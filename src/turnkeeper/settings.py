@@ -439,6 +439,18 @@ class ProviderSettings(Branch):
     protocol: Literal["chat_completions", "responses"] = Field(
         default="chat_completions", description="What the built-in agent speaks to a provider of kind `openai`."
     )
+    tool_calling: Literal["native", "prompted"] | None = Field(
+        default=None,
+        description="How its models call tools. `prompted`: in what they write. Unset: so for `local`, else `native`.",
+    )
+    json_schema: bool | None = Field(
+        default=None,
+        description="Whether it forces answers into a JSON Schema on demand (Chat Completions). Unset: `local` alone.",
+    )
+    context_tokens: Count | None = Field(
+        default=None,
+        description="Window of its models. Near it the built-in agent compacts. Unset: never, but for `local` (8192).",
+    )
     model_aliases: tuple[str, ...] = Field(
         default=(),
         description="Names by which a client in a box may call its agent's model, and no other; `*` ends a beginning.",
@@ -456,6 +468,10 @@ class ProviderSettings(Branch):
             raise ValueError(f"kind {self.kind!r} needs base_url")
         if self.kind == "local" and (self.base_url is not None or keyed):
             raise ValueError("kind 'local' starts its own server and takes neither base_url nor a key")
+        if self.json_schema and (self.kind == "anthropic" or self.protocol != "chat_completions"):
+            raise ValueError("json_schema is for providers that are spoken to in Chat Completions")
+        if self.kind == "local" and self.tool_calling == "native":
+            raise ValueError("the local model has no tool calls of its own: tool_calling is 'prompted'")
         if self.api_key_env is not None and self.api_key_file is not None:
             raise ValueError("the key stands in api_key_env or in api_key_file, not in both")
         return self

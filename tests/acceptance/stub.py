@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.acceptance.server import free_port
 
@@ -51,7 +51,7 @@ class StubModel:
         """A `turnkeeper.toml` that names this model as provider `stub`."""
         return f'[providers.stub]\nkind = "openai"\nbase_url = "{self.base_url}"\napi_key_env = "STUB_KEY"\n{more}'
 
-    async def _answer(self, request: Request) -> JSONResponse:
+    async def _answer(self, request: Request) -> Response:
         body = cast(Json, json.loads(await request.body()))
         self.bodies.append(body)
         self.authorizations.append(request.headers.get("authorization", ""))

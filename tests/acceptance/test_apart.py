@@ -4,9 +4,10 @@ import signal
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.acceptance.apart import Apart, Part, apart
-from tests.acceptance.server import run_command
+from tests.acceptance.server import free_port, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.sandbox, pytest.mark.postgres, pytest.mark.timeout(180)]
 
@@ -85,6 +86,24 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
         assert len(place.events(session)) == written
         again = place.post(f"/v1/sessions/{session}/turns", {"input": "text=next"})
         assert place.turn(again["id"], wait_ms=60_000)["status"] == "completed"
+
+
+def test_a_worker_shows_its_own_figures_and_nobody_elses(tmp_path: Path) -> None:
+    """`worker.metrics_port`: without a key, on its own address, with the turn that it has run."""
+    port = free_port()
+    with apart(tmp_path, worker=f"metrics_port = {port}") as place:
+        place.work("one").until_says("showing_metrics")
+        turn = place.post(f"/v1/sessions/{place.session()}/turns", {"input": "tools=1 text=hi"})
+        assert place.turn(turn["id"], wait_ms=60_000)["status"] == "completed"
+        shown = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60, trust_env=False)
+        lines = shown.text.splitlines()
+        assert (shown.status_code, shown.headers["content-type"].partition(";")[0]) == (200, "text/plain")
+        assert 'turnkeeper_turns_ended_total{status="completed",stop_reason="end_turn"} 1' in lines
+        assert 'turnkeeper_start_ms_count{warm="false"} 1' in lines
+        # What is accepted is counted where it is accepted.
+        assert "turnkeeper_accept_ms_count 1" not in lines
+        assert "turnkeeper_accept_ms_count 1" in place.client.get("/metrics").text.splitlines()
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/turns", timeout=60, trust_env=False).status_code == 404
 
 
 @pytest.mark.parametrize("command", ["api", "work"])

@@ -16,6 +16,9 @@ from turnkeeper.sandbox.gateway import GatewayLimits
 from turnkeeper.sandbox.protocol import (
     MAX_FRAME_BYTES,
     Canceled,
+    Compacted,
+    CompactionAsked,
+    CompactionRuled,
     Done,
     FromHarness,
     Report,
@@ -23,6 +26,7 @@ from turnkeeper.sandbox.protocol import (
     Start,
     SubmissionResult,
     Submit,
+    SummaryRuled,
     ToHarness,
     ToolRequest,
     ToolResult,
@@ -59,6 +63,8 @@ class Worker:
     tool: Callable[[ToolRequest], ToHarness] = ran
     submissions: list[SubmissionResult] = field(default_factory=lambda: [ACCEPTED])
     verdicts: list[Done | ResponseDenied] = field(default_factory=lambda: [Done()])
+    may_compact: bool = True
+    summary: Callable[[str], SummaryRuled] = lambda written: SummaryRuled(taken=True, summary=written)
     frames: list[FromHarness] = field(default_factory=list[FromHarness])
     exit_status: int | None = None
 
@@ -66,6 +72,10 @@ class Worker:
         """The answer to a frame, where one is due."""
         if isinstance(frame, ToolRequest):
             return self.tool(frame)
+        if isinstance(frame, CompactionAsked):
+            return CompactionRuled(self.may_compact)
+        if isinstance(frame, Compacted):
+            return self.summary(frame.summary)
         if isinstance(frame, Submit):
             return self.submissions.pop(0) if len(self.submissions) > 1 else self.submissions[0]
         if isinstance(frame, Report):

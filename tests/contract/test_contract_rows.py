@@ -1,4 +1,4 @@
-"""The tables of the turn contract (5, 6, 8 and 9): each row is shown by tests, or says why it is not."""
+"""The tables of the turn contract (2.6, 5, 6, 8, 9 and 10): each row is shown by tests, or says why it is not."""
 
 from pathlib import Path
 from typing import Final
@@ -6,13 +6,18 @@ from typing import Final
 import pytest
 import yaml
 from tests.citations import Entry, missing_tests, read_entries
+from tests.integration.api_door import Api, serve
+from tests.integration.test_api_openapi import operations
 from tests.unit.turns.test_lifecycle import CONTRACT
 
+from turnkeeper.events.catalogue import EPHEMERAL_TYPES, EVENT_TYPES
 from turnkeeper.turns.lifecycle import TRANSITIONS
 from turnkeeper.turns.model import StopReason
 
 TABLES: Final = yaml.safe_load(Path(__file__).with_name("contract_rows.yaml").read_text())
-NAMES: Final = ("lifecycle", "endings", "idempotency", "budgets")
+NAMES: Final = ("lifecycle", "endings", "idempotency", "budgets", "files", "events")
+FAMILIES: Final = ("session.", "message.", "reasoning.", "artifact.", "file.")
+"""Events that the table of events has, all of them; those of turns are in the table of the lifecycle."""
 ENDED: Final = "29"
 """The row about what has ended: it is no row of the table, because nothing happens there."""
 
@@ -41,6 +46,23 @@ def test_every_reason_to_stop_is_shown() -> None:
 
 def test_every_case_of_an_answer_is_shown() -> None:
     assert {f"C{number}" for number in range(1, 11)} <= {entry.id for entry in entries("endings")}
+
+
+def test_every_event_of_its_families_is_shown() -> None:
+    types = {each for each in (*EVENT_TYPES, *EPHEMERAL_TYPES) if each.startswith(FAMILIES)}
+    assert {entry.id for entry in entries("events")} == types
+
+
+def test_every_operation_on_files_and_artifacts_is_shown(tmp_path: Path) -> None:
+    found: set[str] = set()
+
+    async def work(api: Api) -> None:
+        for path, method, _ in operations(await api.seen("/openapi.json")):
+            if {"files", "artifacts"} & set(path.split("/")):
+                found.add(f"{method.upper()} {path}")
+
+    serve(tmp_path, work)
+    assert {entry.id for entry in entries("files")} == found
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ class BadWire:
 
 
 @asynccontextmanager
-async def real_guardian(folder: Path) -> AsyncGenerator[InProcessLink]:
+async def real_guardian(folder: Path, rules: bytes = RULES) -> AsyncGenerator[InProcessLink]:
     guardian = Guardian(
-        store=SqliteGuardianStore(folder / "guardian.db"), engine=CelEngine(parse_rules(RULES)), clock=SystemClock()
+        store=SqliteGuardianStore(folder / "guardian.db"), engine=CelEngine(parse_rules(rules)), clock=SystemClock()
     )
     await guardian.start()
     try:

@@ -4,7 +4,7 @@ Answers for checked, typed values with the raw text of what must be echoed. Look
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, cast
 
@@ -23,7 +23,14 @@ from turnkeeper.api.fields import Fields
 from turnkeeper.api.input_intake import parse_input
 from turnkeeper.api.networks import parse_network
 from turnkeeper.api.secret_intake import parse_session_secrets
-from turnkeeper.api.unbuilt import AGENT_FIELDS, GUARDIAN_FIELDS, LIMITS_FIELDS, SESSION_FIELDS, TURN_FIELDS
+from turnkeeper.api.unbuilt import (
+    AGENT_CHANGE_FIELDS,
+    AGENT_FIELDS,
+    GUARDIAN_FIELDS,
+    LIMITS_FIELDS,
+    SESSION_FIELDS,
+    TURN_FIELDS,
+)
 from turnkeeper.ids import is_id
 from turnkeeper.turns.model import NO_NETWORK, AgentLimits, Budget, CancelMode, ModelChoice, OnBusy
 from turnkeeper.turns.pausing import MAX_PAUSE_EXPIRY_MS
@@ -96,7 +103,12 @@ class TurnBody:
 def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
     """The agent to create. Raises `RequestRefused`."""
     fields = Fields(body.members)
-    fields.close(_AGENT_NAMES, AGENT_FIELDS)
+    fields.close(_AGENT_NAMES | {"budget"}, AGENT_FIELDS)
+    budget = parse_limits(fields.object("budget"))
+    return replace(_agent(fields, body, deps), budget=budget)
+
+
+def _agent(fields: Fields, body: JsonBody, deps: ApiDeps) -> NewAgent:
     name = fields.required_text("name", max_characters=MAX_NAME_CHARACTERS)
     model = _model(fields.required_object("model"), deps)
     instructions = fields.text("instructions", max_characters=MAX_INSTRUCTIONS_CHARACTERS, one_line=False) or ""
@@ -143,7 +155,9 @@ def parse_agent_change(body: JsonBody, agent: JsonObject, metadata_json: str, de
     changed = {name: value for name, value in body.members.items() if name != "expected_version"}
     kept = {name: agent[name] for name in _AGENT_NAMES}
     whole = JsonBody({**kept, **changed}, {"metadata": metadata_json, **body.slices})
-    return parse_agent(whole, deps), expected or 0
+    fields = Fields(whole.members)
+    fields.close(_AGENT_NAMES, AGENT_CHANGE_FIELDS)
+    return _agent(fields, whole, deps), expected or 0
 
 
 def parse_session(body: JsonBody, settings: ApiSettings) -> NewSession:

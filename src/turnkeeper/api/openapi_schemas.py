@@ -276,6 +276,7 @@ _ANSWERS: Final[Schema] = {
             "subagents": {"type": "array", "items": {"type": "object"}},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
+            "budget_id": nullable(id_schema("bud")),
             "metadata": {"type": "object"},
             "created_at": _TIME,
             "archived_at": nullable(_TIME),
@@ -445,3 +446,5 @@ COMPONENTS: Final[Schema] = {
 COMPONENTS["AgentChange"] = closed_object(
     ("expected_version",), {**COMPONENTS["NewAgent"]["properties"], "expected_version": whole_number(1)}
 )
+# What an agent is made with, and no version changes.
+COMPONENTS["NewAgent"]["properties"] |= {"budget": {"$ref": "#/components/schemas/Budget"}}

@@ -148,7 +148,7 @@ def render_agent(agent: Agent) -> bytes:
                 "pause_expiry_ms": agent.limits.pause_expiry_ms,
             },
             "guardian": {"stream_before_decision": agent.stream_before_decision},
-            "budget": None,
+            "budget_id": agent.budget_id,
             "metadata": orjson.Fragment(agent.metadata_json),
             "created_at": render_time(agent.created_at),
             "archived_at": time_or_none(agent.archived_at),

@@ -13,13 +13,14 @@ UnbuiltFields: TypeAlias = Mapping[str, tuple[JsonValue, ...]]
 
 AGENT_FIELDS: Final[UnbuiltFields] = {
     "skills": ([],),
-    "budget": (),
 }
 SUBAGENT_FIELDS: Final[UnbuiltFields] = {
     "model": (),
     "limits": (),
     "budget": (),
 }
+# A version has no budget of its own: the one that an agent was made with is changed as a budget.
+AGENT_CHANGE_FIELDS: Final[UnbuiltFields] = {**AGENT_FIELDS, "budget": ()}
 GUARDIAN_FIELDS: Final[UnbuiltFields] = {
     "policy": (),
     "on_decision_failure": (),

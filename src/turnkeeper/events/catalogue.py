@@ -48,6 +48,7 @@ EVENT_TYPES: Final = (
     "tool.completed",
     *SUBAGENT_TYPES,
     ARTIFACT_CREATED,
+    "context.compacted",
     "model.called",
     "model.retrying",
     "sandbox.ready",
@@ -444,6 +445,15 @@ def guardian_unavailable(*, turn_id: str | None, hook: str, since: datetime) -> 
     """No decision came for a step."""
     data: dict[str, object] = {"turn_id": turn_id, "hook": hook, "since": render_time(since)}
     return _event("guardian.unavailable", data, turn_id=turn_id)
+
+
+def context_compacted(*, turn_id: str, attempt: int, before_tokens: int, after_tokens: int) -> NewEvent:
+    """An agent's context was summarized: the tokens its model read for that, and those of the summary it wrote.
+
+    The summary is the message just before.
+    """
+    data: dict[str, object] = {"turn_id": turn_id, "before_tokens": before_tokens, "after_tokens": after_tokens}
+    return _event("context.compacted", data, source="sandbox", attempt=attempt)
 
 
 def guardian_proceeded(*, turn_id: str | None, hook: str, request_id: str) -> NewEvent:

@@ -9,6 +9,9 @@ from turnkeeper.harness.hardening import FramePipes
 from turnkeeper.sandbox.protocol import (
     MAX_FRAME_BYTES,
     Cancel,
+    Compacted,
+    CompactionAsked,
+    CompactionRuled,
     Done,
     FromHarness,
     HarnessProtocolError,
@@ -18,6 +21,7 @@ from turnkeeper.sandbox.protocol import (
     SubagentTask,
     SubmissionResult,
     Submit,
+    SummaryRuled,
     TextDelta,
     ToHarness,
     ToolRequest,
@@ -119,6 +123,22 @@ class WorkerLink:
         if not isinstance(answer, ToolResult) or answer.call_id != request.call_id:
             raise _unexpected(answer, "tool_result")
         return answer
+
+    async def may_compact(self) -> bool:
+        """Whether the context may be summarized. Raises `HarnessProtocolError` when something else is answered."""
+        await self._channel.send(CompactionAsked())
+        answer = await self._answers.get()
+        if not isinstance(answer, CompactionRuled):
+            raise _unexpected(answer, "compaction_ruled")
+        return answer.allowed
+
+    async def hand_in_summary(self, summary: str) -> str | None:
+        """The summary to go on with; `None` where it was not taken. Raises `HarnessProtocolError`."""
+        await self._channel.send(Compacted(summary))
+        answer = await self._answers.get()
+        if not isinstance(answer, SummaryRuled):
+            raise _unexpected(answer, "summary_ruled")
+        return answer.summary if answer.taken else None
 
     async def submit(self, value: str) -> SubmissionResult:
         """What became of a submitted value. Raises `HarnessProtocolError` when something else is answered."""

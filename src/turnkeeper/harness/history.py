@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from turnkeeper.harness.spoken import summary_words
 from turnkeeper.sandbox.protocol import HistoryItem
 
 
@@ -28,6 +29,8 @@ def pending_call(item: HistoryItem) -> ModelMessage:
 def _messages(item: HistoryItem) -> list[ModelMessage]:
     if item.kind == "user":
         return [ModelRequest(parts=[UserPromptPart(content=item.text)])]
+    if item.kind == "summary":
+        return [ModelRequest(parts=[UserPromptPart(content=summary_words(item.text))])]
     if item.kind == "agent":
         return [ModelResponse(parts=[TextPart(content=item.text)])]
     answer = ToolReturnPart(tool_name=item.name, content=item.text, tool_call_id=item.call_id)

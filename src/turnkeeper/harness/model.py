@@ -4,7 +4,8 @@ Adds no key and has none. Bounds and counts the turn's model calls, keeps what t
 budget from a failed model. Its figures are only compared with the worker's ledger (contract, amendment 6).
 """
 
-from collections.abc import Generator
+import json
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, cast
@@ -13,6 +14,7 @@ import httpx2
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     ModelResponseStreamEvent,
     PartDeltaEvent,
@@ -21,13 +23,16 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
+from turnkeeper.harness.prompted import PromptedModel
 from turnkeeper.harness.wires import wired_model
-from turnkeeper.sandbox.protocol import ModelWire
+from turnkeeper.sandbox.protocol import ModelWire, ToolCalling
 
 BUDGET_CODE: Final = "budget_reached"
 MAX_ERROR_CHARACTERS: Final = 500
@@ -50,6 +55,22 @@ class Speaker(Protocol):
 
     async def end(self) -> None:
         """The answer is whole."""
+        ...
+
+
+Writer: TypeAlias = Callable[[str], Awaitable[str]]
+"""What the model writes on a request that stands outside of the conversation. Raises `ModelFailed`, `BudgetReached`."""
+
+
+class Context(Protocol):
+    """What of the conversation the model is shown."""
+
+    async def fitted(self, messages: Sequence[ModelMessage], beside_bytes: int, write: Writer) -> list[ModelMessage]:
+        """The conversation as it goes out, with so many bytes beside it."""
+        ...
+
+    def count(self, messages: Sequence[ModelMessage], usage: RequestUsage) -> None:
+        """A call with this conversation was answered."""
         ...
 
 
@@ -93,10 +114,14 @@ class TurnModel(WrapperModel):
         *,
         max_calls: int,
         wire: ModelWire = "chat_completions",
+        calling: ToolCalling = "native",
+        constrained: bool = False,
         speech: Speaker | None = None,
+        context: Context | None = None,
     ) -> None:
         wired = wired_model(wire, name, transport)
-        super().__init__(wired.model)
+        prompted = calling == "prompted"
+        super().__init__(PromptedModel(wired.model, constrained=constrained) if prompted else wired.model)
         self.said = ""
         self.usage = SpentUsage()
         self.wire: ModelWire = wire
@@ -104,6 +129,8 @@ class TurnModel(WrapperModel):
         self._client_errors = wired.client_errors
         self._max_calls = max_calls
         self._speech = speech
+        self._context = context
+        self._prompted = prompted
 
     async def close(self) -> None:
         """Closes the connection to the gateway."""
@@ -112,12 +139,12 @@ class TurnModel(WrapperModel):
     @contextmanager
     def apart(self) -> Generator[None]:
         """What is said within the block is a subagent's: nobody follows it, and the turn did not say it."""
-        said, speech = self.said, self._speech
-        self.said, self._speech = "", None
+        said, speech, context = self.said, self._speech, self._context
+        self.said, self._speech, self._context = "", None, None
         try:
             yield
         finally:
-            self.said, self._speech = said, speech
+            self.said, self._speech, self._context = said, speech, context
 
     async def request(
         self,
@@ -125,11 +152,34 @@ class TurnModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """One call through the gateway. Raises `BudgetReached`, `ModelFailed`."""
+        """One call through the gateway, and one more where the context is summarized before.
+
+        Raises `BudgetReached`, `ModelFailed`.
+        """
+        if self._context is None:
+            return await self._conversed(messages, model_settings, model_request_parameters)
+        shown = await self._context.fitted(messages, _beside_bytes(model_request_parameters), self._aside)
+        response = await self._conversed(shown, model_settings, model_request_parameters)
+        self._context.count(messages, response.usage)
+        return response
+
+    async def _conversed(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        response = await self._called(lambda: self._answer(messages, settings, parameters))
+        self.said = _text_of(response) or self.said
+        # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
+        return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
+
+    async def _aside(self, prompt: str) -> str:
+        asked: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(content=prompt)])]
+        return _text_of(await self._called(lambda: self.wrapped.request(asked, None, ModelRequestParameters())))
+
+    async def _called(self, call: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
         if self.usage.model_calls >= self._max_calls:
             raise BudgetReached
         try:
-            response = await self._answer(messages, model_settings, model_request_parameters)
+            response = await call()
         except ModelHTTPError as error:
             if _error_of(error).get("code") == BUDGET_CODE:
                 raise BudgetReached from error
@@ -137,14 +187,15 @@ class TurnModel(WrapperModel):
         except (ModelAPIError, UnexpectedModelBehavior, IndexError, *self._client_errors) as error:
             # An answer without choices is an IndexError in the client.
             raise ModelFailed(f"bad_answer: {str(error)[:MAX_ERROR_CHARACTERS]}") from error
-        self._note(response)
-        # An answer cut at its cap is odd output like any other, to be answered, not the end of the turn.
-        return replace(response, finish_reason="stop") if response.finish_reason == "length" else response
+        self.usage.model_calls += 1
+        self.usage.add(response)
+        return response
 
     async def _answer(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ModelResponse:
-        if self._speech is None or not self._speech.wanted:
+        written_calls = self._prompted and bool(parameters.function_tools)
+        if self._speech is None or not self._speech.wanted or written_calls:
             return await self.wrapped.request(messages, settings, parameters)
         self._speech.begin()
         async with self.wrapped.request_stream(messages, settings, parameters) as stream:
@@ -154,11 +205,17 @@ class TurnModel(WrapperModel):
         await self._speech.end()
         return stream.get()
 
-    def _note(self, response: ModelResponse) -> None:
-        self.usage.model_calls += 1
-        self.usage.add(response)
-        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-        self.said = text or self.said
+
+def _text_of(response: ModelResponse) -> str:
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def _beside_bytes(parameters: ModelRequestParameters) -> int:
+    tools = sum(
+        len(tool.name) + len(tool.description or "") + len(json.dumps(tool.parameters_json_schema))
+        for tool in parameters.function_tools
+    )
+    return tools + sum(len(part.content) for part in parameters.instruction_parts or ())
 
 
 def _spoken(event: ModelResponseStreamEvent) -> tuple[SpokenKind, str]:

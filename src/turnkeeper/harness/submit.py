@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
 from turnkeeper.harness.channel import WorkerLink
+from turnkeeper.harness.json_text import member_text
 from turnkeeper.harness.tools import ProposedTool
 from turnkeeper.sandbox.protocol import SubmissionResult, ToolSpec
 
@@ -26,8 +27,6 @@ _DESCRIPTION: Final = (
 )
 _LITERAL_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})
 _NAMED_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_DECODER: Final = json.JSONDecoder()
-_SPACE: Final = " \t\r\n"
 
 Schema: TypeAlias = dict[str, object]
 
@@ -94,36 +93,6 @@ def words_for(result: SubmissionResult) -> str:
         return CLOSED
     problems = "\n".join(f"- {error}" for error in result.errors)
     return f"not accepted:\n{problems}\nCorrect the value and submit again ({result.attempts_left} attempts left)."
-
-
-def member_text(text: str, name: str) -> str | None:
-    """The raw text of a member of a JSON object; `None` when the text is no object or has no such member."""
-    found = None
-    try:
-        position = _expect(text, _skip(text, 0), "{")
-        while text[position := _skip(text, position)] != "}":
-            key, position = _DECODER.raw_decode(text, position)
-            start = _skip(text, _expect(text, _skip(text, position), ":"))
-            _, position = _DECODER.raw_decode(text, start)
-            found = text[start:position] if key == name else found
-            position = _skip(text, position)
-            if text[position] != "}":
-                position = _expect(text, position, ",")
-    except (ValueError, IndexError, RecursionError):
-        return None
-    return found if not text[position + 1 :].strip(_SPACE) else None
-
-
-def _skip(text: str, position: int) -> int:
-    while position < len(text) and text[position] in _SPACE:
-        position += 1
-    return position
-
-
-def _expect(text: str, position: int, character: str) -> int:
-    if text[position] != character:
-        raise ValueError(character)
-    return position + 1
 
 
 def _wrap(schema: object) -> Schema:

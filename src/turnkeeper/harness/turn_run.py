@@ -14,6 +14,7 @@ from pydantic_ai.usage import UsageLimits
 
 from turnkeeper.harness.agents import MAX_ERROR_CHARACTERS, Stop, TurnAgent, stop_for, turn_agent
 from turnkeeper.harness.channel import WorkerGone, WorkerLink
+from turnkeeper.harness.compaction import BoundedContext
 from turnkeeper.harness.history import messages_of, pending_call
 from turnkeeper.harness.model import TurnModel
 from turnkeeper.harness.speech import Speech
@@ -39,7 +40,10 @@ class TurnRun:
             socket_transport(start.gateway_socket),
             max_calls=start.max_model_calls,
             wire=start.wire,
+            calling=start.tool_calling,
+            constrained=start.output_mode == "native",
             speech=Speech(link, wanted=start.stream),
+            context=BoundedContext(link, window_tokens=start.context_tokens, task=start.input),
         )
         link.run_subagent = SubagentRuns(self._model, link, lambda: self._settings(None)).run
         self._messages: list[ModelMessage] = []

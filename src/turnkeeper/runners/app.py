@@ -46,9 +46,13 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 _log = structlog.get_logger(__name__)
 
 
+def _unheard(_code: str) -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerParts:
-    """What the application works with."""
+    """What the application works with. `on_refused` hears the code of each call of a lease that is refused."""
 
     pools: RunnerPools
     calls: RunnerCalls
@@ -57,6 +61,7 @@ class RunnerParts:
     terms: LeaseTerms
     ids: IdSource
     draining: asyncio.Event
+    on_refused: Callable[[str], None] = _unheard
 
 
 def build_runner_app(parts: RunnerParts) -> Starlette:
@@ -154,7 +159,7 @@ class _Door:
             if RunnerFields(body.members, body.members).integer("fence", low=0) != holder.fence:
                 raise LeaseOver("the fence is not the one of this lease", hint="Use what the lease said.")
         except TurnkeeperError as error:
-            _note(holder, box, error)
+            self._note(holder, box, error)
             raise
         return holder, box, body
 
@@ -162,16 +167,16 @@ class _Door:
         try:
             return await answering
         except TurnkeeperError as error:
-            _note(box.holder, box, error)
+            self._note(box.holder, box, error)
             raise
 
-
-def _note(holder: Holder, box: RemoteLoopBox | None, error: TurnkeeperError) -> None:
-    """What a runner says that it may not say is written down, whatever else becomes of it."""
-    _log.warning("runner_call_refused", turn_id=holder.turn_id, fence=holder.fence, code=error.error_code)
-    # Who asks while word of a cancel is on its way could not know.
-    if box is not None and not isinstance(error, AskedToStop):
-        box.refused(error.error_code)
+    def _note(self, holder: Holder, box: RemoteLoopBox | None, error: TurnkeeperError) -> None:
+        """What a runner says that it may not say is written down, whatever else becomes of it."""
+        _log.warning("runner_call_refused", turn_id=holder.turn_id, fence=holder.fence, code=error.error_code)
+        self._parts.on_refused(error.error_code)
+        # Who asks while word of a cancel is on its way could not know.
+        if box is not None and not isinstance(error, AskedToStop):
+            box.refused(error.error_code)
 
 
 def _shown_token(request: Request) -> str:

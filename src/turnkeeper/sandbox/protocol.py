@@ -23,6 +23,7 @@ MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 OutputMode: TypeAlias = Literal["tool", "native"]
+ToolCalling: TypeAlias = Literal["native", "prompted"]
 ModelWire: TypeAlias = Literal["chat_completions", "responses", "messages"]
 ToolStatus: TypeAlias = Literal["ok", "error", "denied", "canceled", "timeout", "unknown"]
 
@@ -46,11 +47,11 @@ class ToolSpec:
 class HistoryItem:
     """One allowed thing of an earlier turn. `kind` says which members are set.
 
-    `user` and `agent` carry `text`; `tool` carries the call (`call_id`, `name`, `arguments` as JSON text) and what
-    the agent got back (`text`).
+    `user` and `agent` carry `text`; `summary` carries one of all that was before it; `tool` carries the call
+    (`call_id`, `name`, `arguments` as JSON text) and what the agent got back (`text`).
     """
 
-    kind: Literal["user", "agent", "tool"]
+    kind: Literal["user", "agent", "tool", "summary"]
     text: str
     call_id: str = ""
     name: str = ""
@@ -61,7 +62,9 @@ class HistoryItem:
 class Start:
     """Worker: run this turn. `gateway_socket` is a path inside the box; `output_schema` is JSON text or null.
 
-    `wire` is the protocol in which the model is spoken to through that socket.
+    `wire` is the protocol in which the model is spoken to through that socket. With `tool_calling` `prompted` the
+    harness describes tools in words and reads calls from what the model writes; where `output_mode` is `native` too,
+    the server can be made to write them in their form. `context_tokens` is how much the model takes in, 0 if unknown.
 
     With `pending` the turn goes on where it waited: `history` ends with what it has done already, its input included,
     and the harness asks for the pending call again before anything else. `submissions` were made before, of which
@@ -86,6 +89,8 @@ class Start:
     accepted: str | None = None
     stream: bool = False
     wire: ModelWire = "chat_completions"
+    tool_calling: ToolCalling = "native"
+    context_tokens: int = 0
     protocol: int = PROTOCOL_VERSION
 
 
@@ -115,6 +120,23 @@ class ToolRuled:
     allowed: bool
     arguments: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRuled:
+    """Worker: whether the context may be summarized. After a no the agent goes on with all of it."""
+
+    type: ClassVar[str] = "compaction_ruled"
+    allowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRuled:
+    """Worker: what became of a summary. `summary` is the text to go on with, where it is `taken`."""
+
+    type: ClassVar[str] = "summary_ruled"
+    taken: bool
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +257,21 @@ class Ungoverned:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionAsked:
+    """Harness: the context is near the model's window and would be summarized. `compaction_ruled` answers."""
+
+    type: ClassVar[str] = "compaction_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Harness: the summary of all that was said; empty where none came about. `summary_ruled` answers."""
+
+    type: ClassVar[str] = "compacted"
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """Harness: the agent submits this value (JSON text) for the turn's `output_schema`."""
 
@@ -280,7 +317,18 @@ class Canceled:
     text: str = ""
 
 
-ToHarness: TypeAlias = Start | ToolResult | ToolRuled | SubagentTask | SubmissionResult | ResponseDenied | Cancel | Done
+ToHarness: TypeAlias = (
+    Start
+    | ToolResult
+    | ToolRuled
+    | SubagentTask
+    | CompactionRuled
+    | SummaryRuled
+    | SubmissionResult
+    | ResponseDenied
+    | Cancel
+    | Done
+)
 FromHarness: TypeAlias = (
     Ready
     | Started
@@ -289,6 +337,8 @@ FromHarness: TypeAlias = (
     | ToolAsked
     | ToolRan
     | Ungoverned
+    | CompactionAsked
+    | Compacted
     | Submit
     | SubagentReport
     | Report
@@ -309,6 +359,8 @@ _FROM_HARNESS: Final[dict[str, type[FromHarness]]] = {
         ToolAsked,
         ToolRan,
         Ungoverned,
+        CompactionAsked,
+        Compacted,
         Submit,
         SubagentReport,
         Report,
@@ -317,7 +369,18 @@ _FROM_HARNESS: Final[dict[str, type[FromHarness]]] = {
 }
 _TO_HARNESS: Final[dict[str, type[ToHarness]]] = {
     cls.type: cls
-    for cls in (Start, ToolResult, ToolRuled, SubagentTask, SubmissionResult, ResponseDenied, Cancel, Done)
+    for cls in (
+        Start,
+        ToolResult,
+        ToolRuled,
+        SubagentTask,
+        CompactionRuled,
+        SummaryRuled,
+        SubmissionResult,
+        ResponseDenied,
+        Cancel,
+        Done,
+    )
 }
 
 

@@ -5,7 +5,9 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from turnkeeper.store.budgets import open_account
 from turnkeeper.store.pages import load_page, within
+from turnkeeper.store.price_checks import require_price_of
 from turnkeeper.store.rows import to_agent, to_json
 from turnkeeper.store.statements import add, find
 from turnkeeper.store.tables import agent_versions, agents
@@ -17,19 +19,24 @@ FIRST_VERSION: Final = 1
 
 
 _VERSION_COLUMNS: Final = tuple(column for column in agent_versions.columns if column is not agent_versions.c.agent_id)
-_VERSIONS: Final = select(agent_versions.c.agent_id.label("id"), *_VERSION_COLUMNS, agents.c.archived_at).join_from(
-    agent_versions, agents, agents.c.id == agent_versions.c.agent_id
-)
+_VERSIONS: Final = select(
+    agent_versions.c.agent_id.label("id"), *_VERSION_COLUMNS, agents.c.archived_at, agents.c.budget_id
+).join_from(agent_versions, agents, agents.c.id == agent_versions.c.agent_id)
 _ONE_VERSION: Final = _VERSIONS.where(
     agent_versions.c.agent_id == bindparam("agent_key"), agent_versions.c.version == bindparam("version_key")
 )
 
 
 def create_agent(tx: Tx, new: NewAgent) -> Agent:
-    """The first version of an agent."""
-    values = {"id": tx.ids.new("agt"), "version": FIRST_VERSION, **_columns(tx, new)}
+    """The first version of an agent, and the budget over it where it brings one. Raises `PriceUnknown`."""
+    agent_id = tx.ids.new("agt")
+    account = None if new.budget is None else open_account(tx, "agent", agent_id, new.budget, project_id=new.project_id)
+    budget_id = None if account is None else account.id
+    values = {"id": agent_id, "version": FIRST_VERSION, "budget_id": budget_id, **_columns(tx, new)}
     agent = to_agent(tx.conn.execute(insert(agents).returning(agents), values).mappings().one())
     _keep_version(tx, agent.id, FIRST_VERSION, new)
+    if account is not None:
+        require_price_of(tx, account)
     return agent
 
 

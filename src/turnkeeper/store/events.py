@@ -13,7 +13,7 @@ from turnkeeper.store.tables import events
 from turnkeeper.turns.ports import NotFound
 
 MAX_EVENTS: Final = 10_000
-_MEMORY: Final = ("message.received", "message.completed", "tool.requested", "tool.completed")
+_MEMORY: Final = ("message.received", "message.completed", "tool.requested", "tool.completed", "context.compacted")
 _TOOL_PAIR: Final = ("tool.requested", "tool.completed")
 
 
@@ -63,11 +63,17 @@ def history(conn: Connection, session_id: str, *, without: str | None, limit: in
         query = query.where(events.c.turn_id != without)
     rows = conn.execute(query.order_by(events.c.sequence.desc()).limit(min(limit, MAX_EVENTS))).mappings().all()
     remembered = [to_event(row) for row in reversed(rows)]
-    return tuple(_from_a_message(_whole([event for event in remembered if _is_memory(event)])))
+    return tuple(_from_a_beginning(_whole(_allowed(remembered))))
 
 
-def _is_memory(event: Event) -> bool:
-    return event.type != "message.completed" or bool(orjson.loads(event.data)["final"])
+def _allowed(remembered: Sequence[Event]) -> list[Event]:
+    """Of messages that are not an answer, summaries alone: what stands right before a `context.compacted`."""
+    compacted = {event.sequence for event in remembered if event.type == "context.compacted"}
+    return [
+        event
+        for event in remembered
+        if event.type != "message.completed" or orjson.loads(event.data)["final"] or event.sequence + 1 in compacted
+    ]
 
 
 def _whole(remembered: Sequence[Event]) -> list[Event]:
@@ -76,10 +82,16 @@ def _whole(remembered: Sequence[Event]) -> list[Event]:
     return [event for event in remembered if event.type not in _TOOL_PAIR or _call_id(event) in pairs]
 
 
-def _from_a_message(remembered: list[Event]) -> Iterable[Event]:
-    # Where the limit cut a turn in two, its rest would answer a question that nobody sees.
-    first = next((index for index, event in enumerate(remembered) if event.type == "message.received"), None)
+def _from_a_beginning(remembered: Sequence[Event]) -> Iterable[Event]:
+    # Where the limit cut a turn in two, its rest would answer a question that nobody sees. A summary has it.
+    first = next((index for index, event in enumerate(remembered) if _is_beginning(event)), None)
     return remembered if first is None else remembered[first:]
+
+
+def _is_beginning(event: Event) -> bool:
+    if event.type == "message.completed":
+        return not orjson.loads(event.data)["final"]
+    return event.type == "message.received"
 
 
 def _call_id(event: Event) -> str:

@@ -114,6 +114,8 @@ agents: Final = Table(
     Column("version", Integer, nullable=False),
     *_agent_version(),
     Column("archived_at", Instant),
+    # The budget that it was made with.
+    Column("budget_id", Text),
 )
 
 agent_versions: Final = Table(

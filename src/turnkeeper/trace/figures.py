@@ -54,6 +54,7 @@ RECOVERY: Final = "turnkeeper_recovery_ms"
 OVERSHOOT: Final = "turnkeeper_budget_overshoot_ratio"
 ENDED: Final = "turnkeeper_turns_ended_total"
 DECISIONS: Final = "turnkeeper_guardian_decisions_total"
+RUNNER_REFUSALS: Final = "turnkeeper_runner_refusals_total"
 
 COUNTED: Final = (
     Figure(ACCEPT, "histogram", "api", "From the request for a turn to its 202.", buckets=FAST_MS),
@@ -66,6 +67,7 @@ COUNTED: Final = (
     Figure(OVERSHOOT, "histogram", "worker", "Share of a turn's own budget that it was over by.", buckets=RATIOS),
     Figure(ENDED, "counter", "both", "Turns that ended.", ("status", "stop_reason")),
     Figure(DECISIONS, "counter", "worker", "Steps that the Guardian answered.", ("hook", "disposition")),
+    Figure(RUNNER_REFUSALS, "counter", "worker", "Calls of runners elsewhere that were refused.", ("code",)),
 )
 """What is counted as it happens, each process for itself and since its start."""
 

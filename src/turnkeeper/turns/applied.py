@@ -48,6 +48,11 @@ def keeps_files(changed: Payload) -> bool:
     return any(part["type"] == "file" for part in _parts(changed, "content"))
 
 
+def summary_of(changed: Payload) -> str:
+    """The summary of a changed postCompact."""
+    return str(cast("Mapping[str, object]", changed["summary"])["value"])
+
+
 def output_of(changed: Payload) -> str:
     """The output of a changed toolCallResult."""
     return str(_parts(changed, "outputs")[0]["value"])

@@ -57,6 +57,8 @@ class Execution:
         """The ending of a turn that is `queued` and allowed, or `starting`. Raises `StaleFence`."""
         try:
             end = await self._life()
+            if self._running is not None and end.ending is not None:
+                await self._running.compactions.close()
         finally:
             await self._let_go()
         return Finish(end.ending, (*self._closing_events(end.ending), *end.news, *self._starter.released))

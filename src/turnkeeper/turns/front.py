@@ -58,17 +58,19 @@ class Front:
 
     async def walk(self, claim: Claim) -> Ending | None:
         """How the turn ends at the front, or None where it goes on to a sandbox. Raises `StaleFence`."""
-        turn = claim.turn
+        turn, known = claim.turn, await self._known(claim)
+        # Who walked here before may have opened a window, which whatever ends the turn has to close.
+        opened = window_is_open(known)
         if turn.cancel_mode is not None:
-            return endings.canceled(turn, Happening.CANCELED_IN_QUEUE, None)
+            return endings.canceled(turn, Happening.CANCELED_IN_QUEUE, "interrupted" if opened else None)
         if turn.start_by is not None and self._clock.now() >= turn.start_by:
-            return endings.queue_expired(turn, turn_started=window_is_open(await self._known(claim)))
-        walk = _Walk(claim, Party(turn.session_id, turn.agent_id), await self._known(claim))
+            return endings.queue_expired(turn, turn_started=opened)
+        walk = _Walk(claim, Party(turn.session_id, turn.agent_id), known)
         ending = await self._session(walk) or await self._trigger(walk)
         if ending is None:
-            ending = await self._canceled(turn, None) or await self._turn_start(walk)
+            ending = await self._canceled(turn, opened=opened) or await self._turn_start(walk)
         if ending is None:
-            ending = await self._canceled(turn, "interrupted") or await self._budget(turn) or await self._input(walk)
+            ending = await self._canceled(turn, opened=True) or await self._budget(turn) or await self._input(walk)
         return ending
 
     async def _known(self, claim: Claim) -> Sequence[Step]:
@@ -78,11 +80,11 @@ class Front:
         earlier = await self._store.steps(claim.turn.session_id)
         return [*(step for step in earlier if step.turn_id is None), *steps]
 
-    async def _canceled(self, turn: Turn, outcome: str | None) -> Ending | None:
+    async def _canceled(self, turn: Turn, *, opened: bool) -> Ending | None:
         now = await self._store.turn(turn.id)
         if now.cancel_mode is None:
             return None
-        return endings.canceled(now, Happening.CANCELED_IN_QUEUE, "interrupted" if outcome else None)
+        return endings.canceled(now, Happening.CANCELED_IN_QUEUE, "interrupted" if opened else None)
 
     async def _session(self, walk: _Walk) -> Ending | None:
         claim = walk.claim
@@ -107,7 +109,8 @@ class Front:
             await self._note_unguarded(walk, ruling)
             return None
         if ruling.kind == "undecided":
-            return endings.no_decision_at_front(walk.claim.turn, "handshake", turn_started=False)
+            opened = window_is_open(walk.known)
+            return endings.no_decision_at_front(walk.claim.turn, "handshake", turn_started=opened)
         if ruling.kind == "denied" and walk.claim.session.acs_state == "new":
             await self._store.set_acs_state(walk.claim.session.id, "refused")
         code = "method_not_evaluated" if ruling.kind == "not_evaluated" else "handshake_refused"

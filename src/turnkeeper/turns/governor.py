@@ -24,7 +24,7 @@ from turnkeeper.events import catalogue
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.turns import payloads
 from turnkeeper.turns.exchange import ALREADY_GREETED, Exchange, Party
-from turnkeeper.turns.lineage import SessionLineages
+from turnkeeper.turns.lineage import Compactable, SessionLineages
 from turnkeeper.turns.measures import NoMeasures, WorkerMeasures
 from turnkeeper.turns.model import Draft, Fence, NewStep, Step, StepAnswer
 from turnkeeper.turns.pausing import NewPause
@@ -178,6 +178,10 @@ class Governor:
                 if not await self._settled(party, step, self._deadline(party, step.method), tries=1):
                     return False
         return True
+
+    async def compactable(self, session_id: str, *, of: tuple[str, ...] | None = None) -> Compactable | None:
+        """What a session's agent has in its context, as the Guardian was shown it; None where it is too much."""
+        return await self._lineages.compactable(session_id, of=of)
 
     @asynccontextmanager
     async def _alone(self, session_id: str) -> AsyncGenerator[None]:

@@ -25,9 +25,19 @@ def rebuild_history(events: Iterable[Event], *, max_bytes: int) -> list[HistoryI
     calls: dict[str, tuple[str, str]] = {}
     for event in events:
         item = _item(event, cast("Mapping[str, object]", orjson.loads(event.data)), calls)
-        if item is not None:
+        if item is not None and item.kind == "summary":
+            turns = _compacted(turns, event, item)
+        elif item is not None:
             turns.setdefault(event.turn_id or "", []).append(item)
     return _newest(list(turns.values()), max_bytes)
+
+
+def _compacted(
+    turns: Mapping[str, list[HistoryItem]], event: Event, summary: HistoryItem
+) -> dict[str, list[HistoryItem]]:
+    """The summary in the place of all before it; of its own turn, what was asked stays as it was."""
+    asked = [item for item in turns.get(event.turn_id or "", ()) if item.kind == "user"]
+    return {event.turn_id or "": [summary, *asked]}
 
 
 def _newest(turns: Sequence[list[HistoryItem]], max_bytes: int) -> list[HistoryItem]:
@@ -44,6 +54,9 @@ def _item(event: Event, data: Mapping[str, object], calls: dict[str, tuple[str, 
     match event.type:
         case "message.received":
             return HistoryItem("user", text_of_parts(data["parts"]))
+        case "message.completed" if not data["final"]:
+            # Of messages that are not their turn's answer, the store remembers summaries alone.
+            return HistoryItem("summary", str(data["text"]))
         case "message.completed":
             return HistoryItem("agent", str(data["text"]))
         case "tool.requested":

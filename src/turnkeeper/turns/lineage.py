@@ -8,7 +8,7 @@ outputs come back as history, and their files stay in the workspace.
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import orjson
@@ -18,7 +18,7 @@ from turnkeeper.acs.handshake import Posture
 from turnkeeper.acs.lineage import carries_data
 from turnkeeper.ids import IdSource
 from turnkeeper.turns.model import Fence, Step, StepAnswer
-from turnkeeper.turns.payloads import TURN_END
+from turnkeeper.turns.payloads import POST_COMPACT, TURN_END
 from turnkeeper.turns.ports import TurnReads
 
 MAX_CARRIED_SOURCES: Final = 1_000
@@ -29,6 +29,14 @@ MAX_PAGES: Final = 500
 """How far back is read. A turn of more steps has no summary."""
 
 _LET_THROUGH: Final = frozenset({Disposition.ALLOW.value, Disposition.MODIFY.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Compactable:
+    """What an agent's context is made of, oldest first: steps by their ids, and every provenance id they brought."""
+
+    entries: tuple[str, ...]
+    union: tuple[str, ...]
 
 
 class SessionLineages:
@@ -85,6 +93,24 @@ class SessionLineages:
         except LineageFull:
             return None
         return ids.union
+
+    async def compactable(self, session_id: str, *, of: tuple[str, ...] | None = None) -> Compactable | None:
+        """What was said since the last summary, that one included, or in the steps `of`; None where it is too much."""
+        ids, newest_first = TurnIds(), list[tuple[str, Marks]]()
+        try:
+            async for step in self._backwards(session_id, None, None):
+                if step.has_entry and step.method != TURN_END and carries_data(step.method):
+                    if of is None or step.request_id in of:
+                        newest_first.append((step.request_id, self._labels(step)))
+                    if step.method == POST_COMPACT and of is None:
+                        break
+                if of is not None and len(newest_first) == len(of):
+                    break
+            for _, marks in reversed(newest_first):
+                ids.add(marks)
+        except LineageFull:
+            return None
+        return Compactable(tuple(request_id for request_id, _ in reversed(newest_first)), ids.union)
 
     async def _sources(self, session_id: str, thread_id: str | None) -> tuple[str, ...]:
         told: list[str] = []

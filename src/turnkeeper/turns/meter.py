@@ -16,8 +16,8 @@ class LedgerMeter:
     """`box_ports.TurnMeter` over the store.
 
     `elapsed_ms` says how long the turn has run. `on_spent` and `on_granted` are told of a refusal and of each grant.
-    `wraps_up` once so little is left that the agent is to finish. `closed` refuses every further call. `thread_id` is
-    the subagent's that is at work.
+    `last` is the latest call that a provider took. `wraps_up` once so little is left that the agent is to finish.
+    `closed` refuses every further call. `thread_id` is the subagent's that is at work.
     """
 
     def __init__(self, store: TurnStore, fence: Callable[[], Fence]) -> None:
@@ -27,6 +27,7 @@ class LedgerMeter:
         self.closed = False
         self.wraps_up = False
         self.attempt: int | None = None
+        self.last: CallRecord | None = None
         self.thread_id: str | None = None
         self.elapsed_ms: Callable[[], int] = lambda: 0
         self.on_spent: Callable[[], None] | None = None
@@ -53,6 +54,8 @@ class LedgerMeter:
 
     async def settle(self, record: CallRecord) -> None:
         """Ends a reservation."""
+        if record.accepted:
+            self.last = record
         self.wraps_up = await self._store.settle(self._fence(), record) or self.wraps_up
 
     async def retrying(self, model: ModelChoice, *, status: int | None, delay_ms: int, try_number: int) -> None:

@@ -221,6 +221,7 @@ class Agent:
     subagents: tuple[Subagent, ...] = ()
     skills: tuple[SkillRef, ...] = ()
     pool: str | None = None
+    budget_id: str | None = None
 
     @property
     def brings_tools(self) -> bool:

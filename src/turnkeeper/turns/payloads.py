@@ -26,6 +26,8 @@ USER_MESSAGE: Final = "steps/userMessage"
 TOOL_CALL_REQUEST: Final = "steps/toolCallRequest"
 TOOL_CALL_RESULT: Final = "steps/toolCallResult"
 AGENT_RESPONSE: Final = "steps/agentResponse"
+PRE_COMPACT: Final = "steps/preCompact"
+POST_COMPACT: Final = "steps/postCompact"
 SUBAGENT_START: Final = "steps/subagentStart"
 SUBAGENT_STOP: Final = "steps/subagentStop"
 TURN_END: Final = "steps/turnEnd"
@@ -61,7 +63,8 @@ MCP_METHODS: Final = (
     "prompts/get",
 )
 """What is wrapped. A `tools/call` is a toolCallRequest and a toolCallResult (MCP-01)."""
-OWN_METHODS: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, AGBOM_CHANGED, TURN_END, SESSION_END)
+COMPACTION_METHODS: Final = (PRE_COMPACT, POST_COMPACT)
+OWN_METHODS: Final = (*GATING_METHODS, AGBOM_SNAPSHOT, AGBOM_CHANGED, *COMPACTION_METHODS, TURN_END, SESSION_END)
 """Steps whose payloads are made here."""
 METHODS_IMPLEMENTED: Final = (
     *OWN_METHODS,
@@ -222,6 +225,34 @@ def agent_response(marks: Marks, text: str, result_json: str | None, files: Sequ
         parts.append({"type": "text", "value": result_json, "name": "result", "media_type": "application/json"})
     parts += [_file(file) for file in files]
     return _text({"content": [part | marks.generated() for part in parts]})
+
+
+def pre_compact(entries: Sequence[str], *, estimated_tokens: int | None) -> str:
+    """An agent's context is about to be summarized: all of it, which came in these steps."""
+    payload: dict[str, object] = {"entries_to_compact": list(entries), "triggered_by": "size_threshold"}
+    if estimated_tokens is not None:
+        payload["estimated_input_tokens"] = estimated_tokens
+    return _text(payload)
+
+
+def post_compact(marks: Marks, summary: str, entries: Sequence[str], union: Sequence[str], head: str) -> str:
+    """What the context was summarized to. It derives from every value of every entry, whatever the model made of them.
+
+    The head after this step cannot be known before it; nobody looks at it (CORE-CMP-05).
+    """
+    return _text(
+        {
+            "summary": {"value": summary} | marks.generated(union),
+            "entries_compacted": list(entries),
+            "pre_compact_chain_hash": head,
+            "post_compact_chain_hash": head,
+        }
+    )
+
+
+def entries_of(payload_json: str | None) -> tuple[str, ...]:
+    """The steps that a preCompact was about."""
+    return tuple(orjson.loads(payload_json or "{}").get("entries_to_compact", ()))
 
 
 def turn_end(

@@ -179,6 +179,7 @@ class NewAgent:
     subagents: tuple[Subagent, ...] = ()
     skills: tuple[SkillRef, ...] = ()
     pool: str | None = None
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)

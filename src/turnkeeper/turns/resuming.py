@@ -57,10 +57,12 @@ def resumed_frame(start: Start, resumed: Resumed, events: Sequence[Event], *, ma
     """
     own = [event for event in events if event.turn_id == start.turn_id]
     items = rebuild_history(own, max_bytes=_UNBOUNDED)
-    if not items or items[0].kind != "user":
-        items = [HistoryItem("user", start.input), *items]
+    summaries = [item for item in items if item.kind == "summary"]
+    if not any(item.kind == "user" for item in items):
+        items = [*summaries, HistoryItem("user", start.input), *items[len(summaries) :]]
     items = _shortened(items, max_bytes)
-    others = [event for event in events if event.turn_id != start.turn_id]
+    # A summary made in this turn has what was before it.
+    others = [] if summaries else [event for event in events if event.turn_id != start.turn_id]
     earlier = rebuild_history(others, max_bytes=max_bytes - sum(map(item_bytes, items)))
     call, before = None if resumed.pause is None else resumed.pause.call, resumed.before
     return replace(

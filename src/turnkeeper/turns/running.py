@@ -20,6 +20,8 @@ from turnkeeper.events.envelope import NewEvent
 from turnkeeper.sandbox.protocol import (
     Cancel,
     Canceled,
+    Compacted,
+    CompactionAsked,
     Done,
     FromHarness,
     HarnessProtocolError,
@@ -37,6 +39,7 @@ from turnkeeper.sandbox.protocol import (
 from turnkeeper.turns import endings, payloads
 from turnkeeper.turns.box_ports import GatewayHandle, LoopBox, LoopEndReason
 from turnkeeper.turns.client_step import ClientSteps
+from turnkeeper.turns.compaction import Compactions
 from turnkeeper.turns.endings import Ran
 from turnkeeper.turns.equipment import Equipment
 from turnkeeper.turns.exchange import Party
@@ -136,6 +139,7 @@ class Running:
         self._subagents = Subagents(bench, claim, turn, lambda: lease.fence, talk=self, tools=self.tools, meter=meter)
         self.tools.delegate = self._subagents.run
         self.client_steps = ClientSteps(self.tools, bench.clock, output_bytes=bench.settings.tool_output_bytes)
+        self.compactions = Compactions(bench, turn, lambda: lease.fence, meter)
         self._submissions = Submissions(
             turn,
             bench.store,
@@ -249,6 +253,10 @@ class Running:
                     self._budget_spent()
             case Submit():
                 await self._send(await self._submissions.take(frame.value))
+            case CompactionAsked() if not self._agent.harness.is_client:
+                await self._send(await self.compactions.ask())
+            case Compacted():
+                await self._summarized(frame)
             case Report():
                 return await self._reported(frame)
             case ToolAsked() if self._agent.brings_tools:
@@ -267,6 +275,12 @@ class Running:
         self._frames -= 1
         try:
             await self._speech.take(delta)
+        except HarnessProtocolError as error:
+            raise self._failed(error) from error
+
+    async def _summarized(self, frame: Compacted) -> None:
+        try:
+            await self._send(await self.compactions.take(frame.summary))
         except HarnessProtocolError as error:
             raise self._failed(error) from error
 

@@ -159,7 +159,6 @@ class Starter:
         received = await received_text(bench.store, turn)
         if received is None:
             raise LocalProtocolError("no input of the turn was let through")
-        tools = await self._tools() if mode == "tool" else []
         start = Start(
             turn_id=turn.id,
             attempt=self._attempt(turn),
@@ -170,11 +169,13 @@ class Starter:
             output_mode=mode,
             output_schema=turn.output_schema_json,
             params=dict(agent.model.params),
-            tools=tools,
+            tools=await self._tools(),
             history=rebuild_history(events, max_bytes=bench.settings.history_bytes),
             max_model_calls=bench.settings.max_model_calls,
             stream=agent.stream_before_decision and bench.texts is not None,
             wire=bench.wire_of(agent.model),
+            tool_calling=bench.tool_calling_of(agent.model),
+            context_tokens=bench.window_of(agent.model),
         )
         if self._resumed is None:
             return start

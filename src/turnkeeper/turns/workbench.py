@@ -6,7 +6,7 @@ from pathlib import Path
 
 from turnkeeper.clock import Clock
 from turnkeeper.ids import IdSource
-from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolSpec
+from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolCalling, ToolSpec
 from turnkeeper.turns.approval_desk import GuardianQuestions
 from turnkeeper.turns.box_ports import Boxes, Gateway, NoRunners, Runners
 from turnkeeper.turns.contents import ContentStore
@@ -61,6 +61,8 @@ class WorkerSettings:
     output_file_bytes: int = 64 * 1_048_576
     output_total_bytes: int = 256 * 1_048_576
     max_submissions: int = 50
+    max_compactions: int = 50
+    summary_bytes: int = 65_536
     history_events: int = 1_000
     history_bytes: int = 262_144
     outbox_sessions: int = 50
@@ -73,12 +75,23 @@ def chat_completions(model: ModelChoice) -> ModelWire:
     return "chat_completions"
 
 
+def unknown_window(model: ModelChoice) -> int:
+    """Nobody has said how much the model takes in."""
+    return 0
+
+
+def native_calls(model: ModelChoice) -> ToolCalling:
+    """Every model has tool calls of its own."""
+    return "native"
+
+
 @dataclass(frozen=True, slots=True)
 class Workbench:
     """The parts of a worker. `owner` names it in leases and is never used by two processes.
 
     `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
-    a model in mode `native` is given no tools. `wire_of` says in which protocol the built-in agent speaks to a model.
+    `tool_calling_of` how it calls tools, `window_of` how many tokens it takes in (0: unknown), `wire_of` in which
+    protocol the built-in agent speaks to it.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
     answers turns wait for. `vault` has the secrets that sessions name. `texts` is where what agents write is shown
     while they write it. `measures` hears how long things took. `runners` come from elsewhere for turns of their pools.
@@ -106,4 +119,6 @@ class Workbench:
     vault: Vault | None = None
     measures: WorkerMeasures = field(default_factory=NoMeasures)
     wire_of: Callable[[ModelChoice], ModelWire] = chat_completions
+    tool_calling_of: Callable[[ModelChoice], ToolCalling] = native_calls
+    window_of: Callable[[ModelChoice], int] = unknown_window
     runners: Runners = field(default_factory=NoRunners)

@@ -16,6 +16,7 @@ from turnkeeper.clock import epoch_ms
 from turnkeeper.turns import endings
 from turnkeeper.turns.approval_desk import ApprovalDesk
 from turnkeeper.turns.attempts import is_tried_again, retry_delay_ms, retrying
+from turnkeeper.turns.compaction import close_left_open
 from turnkeeper.turns.containment import contained
 from turnkeeper.turns.continuation import ask_to_continue
 from turnkeeper.turns.execution import Execution, Finish
@@ -287,12 +288,14 @@ class Worker:
     async def _end_as_fault(self, claim: Claim, lease: Lease) -> bool:
         turn = await self._bench.store.turn(claim.turn.id)
         if not turn.status.terminal:
+            await contained("compaction", close_left_open(self._bench, turn, lease.fence), turn.id)
             await self._conclude(await finish_fault(self._bench, turn, turn.id), claim, lease)
         return True
 
     async def _finish(self, claim: Claim, lease: Lease, *, paid: bool) -> Finish | None:
         status = claim.turn.status
         if status is TurnStatus.RUNNING:
+            await contained("compaction", close_left_open(self._bench, claim.turn, lease.fence), claim.turn.id)
             return await finish_orphan(self._bench, claim.turn, claim.last_beat_at)
         if status is TurnStatus.STARTING:
             return await self._start_again(claim, lease)

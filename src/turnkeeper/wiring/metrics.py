@@ -61,6 +61,10 @@ class Metrics:
         """No answer came for a step in its time."""
         self.decided(method, "none")
 
+    def refused_runner(self, code: str) -> None:
+        """A call of a runner elsewhere was refused."""
+        self._take(Sample(figures.RUNNER_REFUSALS, labels={"code": code}))
+
     def stopped(self, cancel_to_dead_ms: int) -> None:
         """A turn that had been asked to stop is over, and its boxes are gone."""
         self._take(Sample(figures.CANCEL, cancel_to_dead_ms))

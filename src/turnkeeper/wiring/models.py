@@ -11,9 +11,9 @@ from pydantic import SecretStr
 
 from turnkeeper.sandbox.gateway import GatewayHandle, ModelGateway
 from turnkeeper.sandbox.gateway_calls import GatewayLimits
-from turnkeeper.sandbox.local_model import LocalModel
+from turnkeeper.sandbox.local_model import CONTEXT_TOKENS, LocalModel
 from turnkeeper.sandbox.metering import BudgetExhausted, CallOutcome, CallUsage, Grant, Retry
-from turnkeeper.sandbox.protocol import ModelWire, OutputMode
+from turnkeeper.sandbox.protocol import ModelWire, OutputMode, ToolCalling
 from turnkeeper.sandbox.providers import ModelSpec, Provider, ProviderLimits, anthropic_provider, openai_provider
 from turnkeeper.sandbox.upstream import UpstreamLimits
 from turnkeeper.settings import GatewaySettings, ProviderSettings
@@ -154,13 +154,42 @@ def _remote(provider: Provider) -> ProviderSource:
 
 @dataclass(frozen=True, slots=True)
 class OutputModes:
-    """How a model is asked for a structured result: small local ones answer in the schema's form, others submit."""
+    """How a model is asked for a structured result: in the schema's form where its server can force that."""
 
     providers: Mapping[str, ProviderSettings]
 
     def __call__(self, model: ModelChoice) -> OutputMode:
         provider = self.providers.get(model.provider)
-        return "native" if provider is not None and provider.kind == "local" else "tool"
+        if provider is None:
+            return "tool"
+        forces = provider.kind == "local" if provider.json_schema is None else provider.json_schema
+        return "native" if forces else "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallings:
+    """How a model calls tools: as its provider's settings say, small local ones in what they write."""
+
+    providers: Mapping[str, ProviderSettings]
+
+    def __call__(self, model: ModelChoice) -> ToolCalling:
+        provider = self.providers.get(model.provider)
+        if provider is None:
+            return "native"
+        return provider.tool_calling or ("prompted" if provider.kind == "local" else "native")
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWindows:
+    """How many tokens a model takes in, as far as the settings say; 0 where they do not."""
+
+    providers: Mapping[str, ProviderSettings]
+
+    def __call__(self, model: ModelChoice) -> int:
+        provider = self.providers.get(model.provider)
+        if provider is None:
+            return 0
+        return provider.context_tokens or (CONTEXT_TOKENS if provider.kind == "local" else 0)
 
 
 @dataclass(frozen=True, slots=True)

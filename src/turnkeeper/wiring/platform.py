@@ -81,7 +81,7 @@ async def open_platform(configuration: Configuration, folder: DataDir) -> AsyncG
                 measured(build_api(api), metrics, base.clock),
                 side.acs,
                 side.admin,
-                runner_door(base, pools, store, api.streams.draining),
+                runner_door(base, pools, store, api.streams.draining, metrics),
             ),
             side.name,
         )

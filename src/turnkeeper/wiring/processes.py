@@ -82,7 +82,7 @@ async def open_work(configuration: Configuration, folder: DataDir) -> AsyncGener
         await stack.enter_async_context(delivering(base, store, worker.owner, metrics))
         await stack.enter_async_context(retaining(base, store))
         streams = StreamRegistry()
-        yield WorkProcess(worker, page_of(metrics), runner_door(base, pools, store, streams.draining), streams)
+        yield WorkProcess(worker, page_of(metrics), runner_door(base, pools, store, streams.draining, metrics), streams)
 
 
 def require_shared(settings: Settings, command: str) -> None:

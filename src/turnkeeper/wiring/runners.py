@@ -15,6 +15,7 @@ from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.turns.timing import LoopWaiter
 from turnkeeper.turns.worker import QUEUE_TOPIC
 from turnkeeper.wiring.base import Base
+from turnkeeper.wiring.metrics import Metrics
 
 
 def open_pools(stack: AsyncExitStack, base: Base) -> RunnerPools | None:
@@ -37,7 +38,9 @@ def open_pools(stack: AsyncExitStack, base: Base) -> RunnerPools | None:
     )
 
 
-def runner_door(base: Base, pools: RunnerPools | None, store: SqlTurnStore, draining: asyncio.Event) -> AsgiApp | None:
+def runner_door(
+    base: Base, pools: RunnerPools | None, store: SqlTurnStore, draining: asyncio.Event, metrics: Metrics
+) -> AsgiApp | None:
     """What serves the runners; None where there are no pools."""
     if pools is None:
         return None
@@ -51,5 +54,6 @@ def runner_door(base: Base, pools: RunnerPools | None, store: SqlTurnStore, drai
             LeaseTerms(settings.worker.lease_ttl_ms, settings.worker.cancel_grace_ms, settings.runners.url),
             base.ids,
             draining,
+            metrics.refused_runner,
         )
     )

@@ -34,7 +34,15 @@ from turnkeeper.wiring.egress import open_egress
 from turnkeeper.wiring.guardian import GuardianSide, make_governor
 from turnkeeper.wiring.harnesses import BoxOrders
 from turnkeeper.wiring.metrics import Metrics
-from turnkeeper.wiring.models import ModelWires, OutputModes, WorkerGateway, gateway_limits, provider_sources
+from turnkeeper.wiring.models import (
+    ContextWindows,
+    ModelWires,
+    OutputModes,
+    ToolCallings,
+    WorkerGateway,
+    gateway_limits,
+    provider_sources,
+)
 
 if TYPE_CHECKING:
     from turnkeeper.store.dialects.postgres_news import PostgresNews
@@ -88,6 +96,8 @@ async def open_worker(
         workspaces=base.folder.workspaces,
         tools=TOOLS,
         output_mode_of=OutputModes(settings.providers),
+        tool_calling_of=ToolCallings(settings.providers),
+        window_of=ContextWindows(settings.providers),
         wire_of=ModelWires(settings.providers),
         settings=_worker_settings(settings),
         questions=side.questions,

@@ -122,14 +122,14 @@ def attempts_are_bounded(told: Told) -> Iterator[str]:
 
 def side_effects_are_bounded(told: Told, marks: Mapping[str, int]) -> Iterator[str]:
     """A tool ran at most once an attempt, an approved call at most once, and one that was reported done has run."""
-    done = {event["turn_id"] for event in told.of_type("tool.completed") if event["data"]["status"] == "ok"}
+    done = {event["turn_id"]: event for event in told.of_type("tool.completed") if event["data"]["status"] == "ok"}
     approved = Counter(one["turn_id"] for one in told.approvals if one["status"] == "approved")
     for key, turn_id in told.room.accepted.items():
         most = approved[turn_id] if told.room.kind == "asks" else told.turns[turn_id]["attempt"]
         if marks.get(key, 0) > most:
             yield f"{turn_id} left {marks[key]} marks, at most {most} are allowed"
         if turn_id in done and not marks.get(key):
-            yield f"{turn_id} says that its tool ran, and it left no mark"
+            yield f"{turn_id} ({key}) says that its tool ran, and it left no mark: {done[turn_id]}"
 
 
 def webhooks_arrived(told: Sequence[Told], taken: Mapping[str, set[bytes]], dead: Iterable[str]) -> Iterator[str]:

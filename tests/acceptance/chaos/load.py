@@ -158,7 +158,9 @@ class Load:
 def wish(chance: random.Random, key: str) -> Wish:
     """A turn: mostly one that leaves a mark in its workspace, some that talk alone, some that take their time."""
     marks = f"echo+{key}>>marks"
-    command = chance.choices((marks, f"sleep+2;{marks}", f"{marks};sleep+2", None), (50, 15, 15, 20))[0]
+    # Without `set -e` a mark that found no room on a full disk would end as well as the sleep after it.
+    late, early = f"sleep+2;{marks}", f"set+-e;{marks};sleep+2"
+    command = chance.choices((marks, late, early, None), (50, 15, 15, 20))[0]
     prompt = f"text={key}" if command is None else f"tools=1 command={command} text={key}"
     canceled = chance.random() < 0.1
     return Wish(

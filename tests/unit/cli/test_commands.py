@@ -34,14 +34,15 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"turnkeeper {__version__}\n"
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "hook"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"hook", "runners"}])
 def test_every_command_takes_a_settings_file_and_a_data_dir(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody has to remember which ones do; `hook` is for a machine that has no data dir."""
+    """Nobody has to remember which ones do; `hook` and `runners` are for machines that have no data dir."""
     below = {"keys": "create", "config": "show", "policy": "check", "events": "tail", "usage": "sum", "admin": "queue"}
     below |= dict.fromkeys(
-        ("agents", "artifacts", "files", "approvals", "budgets", "prices", "sessions", "turns", "webhooks"), "list"
+        ("agents", "artifacts", "files", "approvals", "budgets", "prices", "secrets", "sessions", "turns", "webhooks"),
+        "list",
     )
     words = [name, below[name]] if name in below else [name]
     assert turnkeeper(monkeypatch, *words, "--help") == 0

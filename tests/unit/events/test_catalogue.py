@@ -151,6 +151,7 @@ EVENTS = [
     catalogue.sandbox_suspended(turn_id=TURN_ID, sandbox_id=SBX),
     catalogue.sandbox_resumed(turn_id=TURN_ID, sandbox_id=SBX, resume_ms=0),
     catalogue.sandbox_released(turn_id=TURN_ID, sandbox_id=SBX, lifetime_ms=9),
+    catalogue.context_compacted(turn_id=TURN_ID, attempt=1, before_tokens=9, after_tokens=1),
     catalogue.sandbox_egress_denied(turn_id=TURN_ID, sandbox_id=SBX, host="evil.test", port=443, count=1),
     budgets.budget_reached(
         turn_id=TURN_ID,

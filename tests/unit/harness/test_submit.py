@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnkeeper.harness.submit import CLOSED, ResultForm, member_text, words_for
+from turnkeeper.harness.json_text import member_text
+from turnkeeper.harness.submit import CLOSED, ResultForm, words_for
 from turnkeeper.sandbox.protocol import SubmissionResult
 
 json_values = st.recursive(

@@ -57,6 +57,7 @@ TO_HARNESS: st.SearchStrategy[ToHarness] = st.one_of(
         model=TEXT,
         gateway_socket=TEXT,
         output_mode=st.sampled_from(["tool", "native"]),
+        tool_calling=st.sampled_from(["native", "prompted"]),
         output_schema=st.none() | TEXT,
         params=MEMBERS,
         tools=st.lists(st.builds(ToolSpec, TEXT, TEXT, MEMBERS), max_size=2),

@@ -1,3 +1,4 @@
+import base64
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,3 +117,49 @@ def test_reading_beyond_the_end_gives_nothing(agent: Agent, tmp_path: Path) -> N
     (tmp_path / "a").write_text("abc")
     read = agent.read_file({"path": "a", "offset": 10}, 0, 100)
     assert (read["text"], read["truncated"]) == ("", False)
+
+
+def exchanged(agent: Agent, content: str, *, wait_ms: int = 20_000, limit: int = 4_000) -> str:
+    """What the server `s` says to this."""
+    said = agent.server_exchange({"server": "s", "content": content, "wait_ms": wait_ms}, 20_000, limit)
+    return base64.b64decode(str(said["text"])).decode() if said["status"] == "ok" else f"ended: {said['text']}"
+
+
+def started(agent: Agent, *command: str, environment: dict[str, str] | None = None) -> None:
+    arguments = {"server": "s", "command": list(command), "environment": environment or {}}
+    assert agent.server_start(arguments, 1_000, 100)["status"] == "ok"
+
+
+def test_a_server_is_kept_between_calls_until_it_is_stopped(agent: Agent) -> None:
+    started(agent, "/bin/cat")
+    assert exchanged(agent, "one\n") == "one\n"
+    assert exchanged(agent, "a" * 10_000 + "\n", limit=4_000) == "a" * 3_000
+    agent.server_stop({"server": "s"}, 1_000, 100)
+    with pytest.raises(BadArguments):
+        exchanged(agent, "two\n")
+
+
+def test_a_server_that_ends_says_why_on_the_side(agent: Agent) -> None:
+    started(agent, "/bin/sh", "-c", "echo $WHY >&2", environment={"WHY": "no such database"})
+    assert exchanged(agent, "") == "ended: no such database\n"
+
+
+def test_a_server_that_says_nothing_is_waited_for_as_long_as_was_asked(agent: Agent) -> None:
+    started(agent, "/bin/sleep", "1000")
+    assert exchanged(agent, "", wait_ms=0) == ""
+    agent.server_stop({"server": "s"}, 1_000, 100)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"server": "s", "command": [], "environment": {}},
+        {"server": "s", "command": ["a\0"], "environment": {}},
+        {"server": "s", "command": [1], "environment": {}},
+        {"server": "s", "command": ["a"], "environment": {"A": 1}},
+        {"server": "s", "command": "a", "environment": {}},
+    ],
+)
+def test_a_server_is_words_and_variables(agent: Agent, arguments: dict[str, object]) -> None:
+    with pytest.raises(BadArguments):
+        agent.server_start(arguments, 1_000, 100)

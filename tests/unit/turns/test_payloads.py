@@ -34,6 +34,8 @@ PAYLOADS = {
         MARKS, "shell", exit_status="success", output="x", request_id_ref=REQUEST_ID, duration_ms=1
     ),
     payloads.AGENT_RESPONSE: payloads.agent_response(MARKS, "text", '{"n":1}'),
+    payloads.PRE_COMPACT: payloads.pre_compact(["s1"], estimated_tokens=9),
+    payloads.POST_COMPACT: payloads.post_compact(MARKS, "short", ["s1"], ["a"], "0" * 64),
     payloads.TURN_END: payloads.turn_end(MARKS, "trn_1", "completed", StepCounts(3, 1), ["a", "b"]),
     payloads.SESSION_END: payloads.session_end("cancelled"),
 }

@@ -199,6 +199,27 @@ def test_a_front_that_was_left_half_way_is_walked_on_without_asking_twice(tmp_pa
     asyncio.run(main())
 
 
+def test_a_front_that_was_left_with_an_open_window_is_closed_by_a_cancel(tmp_path: Path) -> None:
+    """Row 2 with amendment 2: the worker that is gone had sent turnStart."""
+
+    async def main() -> None:
+        async with rig(tmp_path, start=False) as made:
+            turn_id = await made.post(session := await made.session())
+            claim = await made.store.claim("gone", slot=True)
+            assert claim is not None
+            start = NewStep(made.bench.ids.uuid(), payloads.TURN_START, payloads.turn_start(turn_id), False, turn_id)
+            await made.store.ask_step(session.id, start, claim.fence, ())
+            await made.store.cancel_turn(turn_id, mode="graceful", by=BY_USER)
+            made.again()
+            made.work()
+            turn = await made.ended(turn_id)
+            steps = await made.store.steps(session.id, turn_id=turn_id)
+            assert turn.status == "canceled"
+            assert [(step.method, step.outcome) for step in steps[-1:]] == [(payloads.TURN_END, "interrupted")]
+
+    asyncio.run(main())
+
+
 def test_a_worker_that_lost_its_lease_lets_go_of_its_boxes(tmp_path: Path) -> None:
     async def main() -> None:
         async with rig(tmp_path, script(ignores), settings=replace(SETTINGS, lease_ttl_ms=600)) as made:

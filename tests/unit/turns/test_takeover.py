@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.unit.turns.rig import SETTINGS, Rig, answer, rig, script
 
 from turnkeeper.clock import SystemClock
-from turnkeeper.events.envelope import Event, NewEvent
+from turnkeeper.events.envelope import Event
 from turnkeeper.ids import RandomIds
 from turnkeeper.store.turn_store import SqlTurnStore
 from turnkeeper.testing.fake_clock import FakeClock
 from turnkeeper.testing.recording_sandbox import ScriptedHarness
 from turnkeeper.turns.lease import Lease
-from turnkeeper.turns.model import Ending, Fence, Hold, Turn
+from turnkeeper.turns.model import Fence, Hold, Turn
 from turnkeeper.turns.ports import NewTurn, StaleFence, StoreUnavailable, TurnStore
 from turnkeeper.turns.takeover import LeaseWatch
 from turnkeeper.turns.wakeups import LocalWakeups
@@ -155,10 +155,10 @@ def test_a_database_that_is_away_for_a_moment_costs_an_attempt_and_is_no_fault_o
         async with rig(tmp_path, answer, answer) as made:
             end, away = made.store.end, iter([True])
 
-            async def once_away(fence: Fence, ending: Ending, before: Sequence[NewEvent] = ()) -> Event:
+            async def once_away(*given: Any, **named: Any) -> Event:
                 if next(away, False):
                     raise StoreUnavailable("the turn store cannot answer")
-                return await end(fence, ending, before=before)
+                return await end(*given, **named)
 
             made.store.end = once_away  # type: ignore[method-assign]
             turn = await made.ended(await made.post(await made.session(), attempts=attempts))

@@ -24,6 +24,12 @@ def test_a_decision_is_counted_by_hook_and_disposition() -> None:
     assert 'turnkeeper_guardian_decisions_total{hook="turnStart",disposition="none"} 1' in page
 
 
+def test_a_refused_call_of_a_runner_is_counted_by_its_code() -> None:
+    metrics = Metrics(FakeClock(), process="worker")
+    metrics.refused_runner("stale_attempt")
+    assert 'turnkeeper_runner_refusals_total{code="stale_attempt"} 1' in metrics.render()
+
+
 def test_a_process_has_its_own_figures_and_no_others() -> None:
     clock = FakeClock()
     api, worker = Metrics(clock, process="api").render(), Metrics(clock, process="worker").render()

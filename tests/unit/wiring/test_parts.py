@@ -14,7 +14,14 @@ from turnkeeper.settings import BoxLimitSettings, GatewaySettings, ProviderSetti
 from turnkeeper.turns.model import CallGrant, CallRecord, ModelChoice
 from turnkeeper.turns.ports import BudgetSpent
 from turnkeeper.wiring.guardian import load_rules
-from turnkeeper.wiring.models import LedgerMeter, ModelWires, OutputModes, gateway_limits, provider_sources
+from turnkeeper.wiring.models import (
+    LedgerMeter,
+    ModelWires,
+    OutputModes,
+    ToolCallings,
+    gateway_limits,
+    provider_sources,
+)
 
 REMOTE = ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1")
 LOCAL = ProviderSettings(kind="local")
@@ -93,11 +100,20 @@ def test_a_remote_provider_carries_its_key_and_a_local_one_is_not_started_before
     asyncio.run(main())
 
 
-def test_only_a_local_model_answers_in_the_schemas_own_form() -> None:
-    """It calls no tools."""
-    modes = OutputModes({"far": REMOTE, "near": LOCAL})
-    chosen = [modes(ModelChoice(provider, "m")) for provider in ("far", "near", "gone")]
-    assert chosen == ["tool", "native", "tool"]
+def test_a_model_answers_in_the_schemas_own_form_where_its_server_can_force_that() -> None:
+    """The local one can; of another one the operator says so."""
+    forcing = ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1", json_schema=True)
+    modes = OutputModes({"far": REMOTE, "near": LOCAL, "forcing": forcing})
+    chosen = [modes(ModelChoice(provider, "m")) for provider in ("far", "near", "forcing", "gone")]
+    assert chosen == ["tool", "native", "native", "tool"]
+
+
+def test_a_model_calls_tools_in_words_where_it_has_no_calls_of_its_own() -> None:
+    """The local one has none; of another one the operator says so."""
+    worded = ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1", tool_calling="prompted")
+    callings = ToolCallings({"far": REMOTE, "near": LOCAL, "worded": worded})
+    chosen = [callings(ModelChoice(provider, "m")) for provider in ("far", "near", "worded", "gone")]
+    assert chosen == ["native", "prompted", "prompted", "native"]
 
 
 def test_a_model_is_spoken_to_in_the_protocol_of_its_provider() -> None:

@@ -33,6 +33,7 @@ class AsyncAgents:
         sandbox: Mapping[str, Any] | None = None,
         harness: Mapping[str, Any] | None = None,
         mcp_servers: Sequence[Mapping[str, Any]] | None = None,
+        budget: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Agent:
@@ -40,6 +41,7 @@ class AsyncAgents:
 
         `sandbox` has the box's size and `network`, `harness` what runs the loop, `mcp_servers` programs and addresses
         whose tools it gets.
+        `sandbox` has the box's size and `network`, `harness` what runs the loop; `budget` is over all its versions.
         """
         body = given(
             extra,
@@ -52,6 +54,7 @@ class AsyncAgents:
             sandbox=sandbox,
             harness=harness,
             mcp_servers=mcp_servers,
+            budget=budget,
             metadata=metadata,
         )
         return Agent((await self._connection.ask(making(path_of("agents"), body, idempotency_key))).members)

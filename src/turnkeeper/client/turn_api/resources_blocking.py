@@ -36,6 +36,7 @@ class Agents:
         sandbox: Mapping[str, Any] | None = None,
         harness: Mapping[str, Any] | None = None,
         mcp_servers: Sequence[Mapping[str, Any]] | None = None,
+        budget: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Agent:
@@ -43,6 +44,7 @@ class Agents:
 
         `sandbox` has the box's size and `network`, `harness` what runs the loop, `mcp_servers` programs and addresses
         whose tools it gets.
+        `sandbox` has the box's size and `network`, `harness` what runs the loop; `budget` is over all its versions.
         """
         body = given(
             extra,
@@ -55,6 +57,7 @@ class Agents:
             sandbox=sandbox,
             harness=harness,
             mcp_servers=mcp_servers,
+            budget=budget,
             metadata=metadata,
         )
         return Agent((self._connection.ask(making(path_of("agents"), body, idempotency_key))).members)

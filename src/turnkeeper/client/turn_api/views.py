@@ -40,6 +40,7 @@ class Agent(Document):
     tools = Anything()
     permissions = OptionalMembers()
     limits = Members()
+    budget_id = OptionalText()
     metadata = Members()
     created_at = Moment()
     archived_at = OptionalMoment()

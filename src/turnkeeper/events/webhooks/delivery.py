@@ -104,6 +104,11 @@ class Deliveries:
     async def _deliver(self, claimed: Claimed) -> None:
         try:
             await self._try(claimed)
+        except TurnkeeperError as error:
+            delivery = claimed.delivery
+            _log.warning(
+                "webhook_failed", delivery_id=delivery.id, endpoint_id=delivery.endpoint_id, problem=error.message
+            )
         except Exception:  # noqa: BLE001  one webhook delivery; its lease ends and it is tried again
             _log.exception("webhook_failed", delivery_id=claimed.delivery.id, endpoint_id=claimed.endpoint.id)
 
