@@ -49,7 +49,7 @@ async def take_skill(request: Request, deps: ApiDeps, caller: ApiKey) -> Created
     return await created(deps, request, sent, caller, lambda keyed: deps.skills.add_skill(new, keyed))
 
 
-def parse_agent_skills(agent: Fields, *, is_client: bool) -> tuple[WantedSkill, ...]:
+def parse_agent_skills(agent: Fields, *, brings_tools: bool) -> tuple[WantedSkill, ...]:
     """The skills that an agent names; what is wrong is noted. Whether there are such skills is not looked up."""
     value = agent.value("skills")
     if value is None:
@@ -57,9 +57,17 @@ def parse_agent_skills(agent: Fields, *, is_client: bool) -> tuple[WantedSkill, 
     if not isinstance(value, list) or len(value) > MAX_AGENT_SKILLS:
         agent.note("skills", "invalid_field", f"/skills is not a list of at most {MAX_AGENT_SKILLS} skills")
         return ()
-    if value and is_client:
-        agent.note("skills", "invalid_field", "/skills is not empty, and a client has skills of its own")
+    if value and brings_tools:
+        agent.note("skills", "invalid_field", "/skills is not empty, and what runs the loop brings its own tools")
     return tuple(_wanted(agent.element("skills", at, one)) for at, one in enumerate(value))
+
+
+def wanted_skills(body: JsonBody) -> tuple[WantedSkill, ...]:
+    """The skills that the body of an agent names. Raises `RequestRefused`."""
+    fields = Fields({"skills": body.members.get("skills")})
+    wanted = parse_agent_skills(fields, brings_tools=False)
+    fields.finish()
+    return wanted
 
 
 async def known_skills(deps: ApiDeps, project_id: str, wanted: Sequence[WantedSkill]) -> tuple[SkillRef, ...]:

@@ -11,9 +11,7 @@ from turnkeeper.acs.strictjson import JsonValue
 
 UnbuiltFields: TypeAlias = Mapping[str, tuple[JsonValue, ...]]
 
-AGENT_FIELDS: Final[UnbuiltFields] = {
-    "skills": ([],),
-}
+AGENT_FIELDS: Final[UnbuiltFields] = {}
 SUBAGENT_FIELDS: Final[UnbuiltFields] = {
     "model": (),
     "limits": (),

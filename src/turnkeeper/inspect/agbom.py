@@ -21,6 +21,7 @@ UNKNOWN_VERSION: Final = "unknown"
 _BUILTIN_VERSION = "1"
 _PROVIDER = "turnkeeper"
 _LOCAL = "urn:turnkeeper:mcp:"
+_SKILL = "urn:turnkeeper:skill:"
 _DIGEST = "sha256:"
 
 
@@ -60,6 +61,22 @@ class ServerComponent:
     tools: tuple[ServedTool, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SkillComponent:
+    """A version of a skill that the agent may load; `sha256` is of its archive."""
+
+    name: str
+    skill_id: str
+    version: int
+    description: str
+    sha256: str
+
+
+def skill_ref(skill_id: str) -> str:
+    """How a version of a skill is named to a Guardian; its archive is shown to the project's keys alone."""
+    return f"{_SKILL}{skill_id}"
+
+
 def render_agbom(
     *,
     agent_id: str,
@@ -68,6 +85,7 @@ def render_agbom(
     model: ModelComponent,
     tools: Sequence[ToolComponent],
     servers: Sequence[ServerComponent] = (),
+    skills: Sequence[SkillComponent] = (),
 ) -> dict[str, object]:
     """The document for `agbom/document`; the same agent version always gives the same one, hash included.
 
@@ -82,6 +100,7 @@ def render_agbom(
                 for component in (_model(model), *(_tool(tool) for tool in sorted(tools, key=lambda tool: tool.name)))
             ),
             *(part for server in sorted(servers, key=lambda server: server.name) for part in _server(server)),
+            *(_registered(_skill(skill)) for skill in sorted(skills, key=lambda skill: skill.name)),
         ],
     }
     return document | {"agbom_hash": hashlib.sha256(canonicalize(document)).hexdigest()}
@@ -155,6 +174,22 @@ def _model(model: ModelComponent) -> dict[str, object]:
         # An address may hold a host name that is nobody's business; a name identifies the component as well.
         "endpoint": f"urn:turnkeeper:model:{name}",
         "model_fields": {"context_window": model.context_window, "args": dict(model.params)},
+    }
+
+
+def _skill(skill: SkillComponent) -> dict[str, object]:
+    digest = {"algorithm": "sha-256", "value": skill.sha256}
+    return {
+        "id": f"skill:{skill.name}",
+        "type": "skill",
+        "name": skill.name,
+        "version": str(skill.version),
+        "provider": _PROVIDER,
+        "skill_fields": {
+            "description": skill.description,
+            "definition": {"ref": skill_ref(skill.skill_id), "digest": digest},
+            "declared_capabilities": [],
+        },
     }
 
 

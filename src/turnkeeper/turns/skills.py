@@ -15,6 +15,8 @@ from turnkeeper.turns.idempotency import KeyedRequest
 from turnkeeper.turns.model import SkillRef
 from turnkeeper.turns.ports import Page, PageRequest
 
+LOAD_SKILL: Final = "load_skill"
+"""The tool that an agent with skills has, and that nothing else may be called."""
 MAX_STORED_SKILLS: Final = 1_000
 """Versions of skills that one project keeps."""
 
