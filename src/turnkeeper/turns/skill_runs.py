@@ -21,17 +21,15 @@ from turnkeeper.sandbox.protocol import ToolSpec
 from turnkeeper.turns import payloads
 from turnkeeper.turns.contents import ContentMissing
 from turnkeeper.turns.exchange import Party
-from turnkeeper.turns.model import Claim, Draft, Fence, NewStep, SkillRef, Step, Turn
+from turnkeeper.turns.model import Claim, Draft, Fence, SkillRef, Step
 from turnkeeper.turns.rulings import Ruling
 from turnkeeper.turns.skill_archives import SkillBundle, SkillRefused, read_skill
 from turnkeeper.turns.skill_folder import SkillFolder, SkillsUnusable
 from turnkeeper.turns.skill_steps import (
-    UnloadReason,
     load_payload,
     open_loads,
     register_payload,
     registrations_in,
-    unload_steps,
 )
 from turnkeeper.turns.skills import LOAD_SKILL
 from turnkeeper.turns.tool_runs import ToolOutput, cut_text
@@ -235,12 +233,6 @@ class SkillRuns:
         except SkillRefused as error:
             _log.error("skill_unreadable", skill=skill.id, error=error.message)
             return _Archive(sha256, None)
-
-
-async def unloading(bench: Workbench, turn: Turn, reason: UnloadReason) -> list[NewStep]:
-    """What is to be told of the skills of a turn, or an attempt, that is over."""
-    steps = await bench.store.steps(turn.session_id, turn_id=turn.id)
-    return unload_steps(turn, open_loads(steps), reason, bench.ids)
 
 
 def _pair(skill: SkillRef) -> tuple[str, str]:

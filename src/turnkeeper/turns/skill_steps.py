@@ -10,9 +10,8 @@ from typing import Literal, TypeAlias, cast
 import orjson
 
 from turnkeeper.acs import Marks
-from turnkeeper.ids import IdSource
 from turnkeeper.inspect.agbom import skill_ref
-from turnkeeper.turns.model import NewStep, SkillRef, Step, Turn
+from turnkeeper.turns.model import NewStep, SkillRef, Step
 from turnkeeper.turns.payloads import SKILL_LOAD, SKILL_REGISTER, SKILL_UNLOAD, TOOL_PROVIDER
 
 UnloadReason: TypeAlias = Literal["explicit_unload", "error"]
@@ -78,12 +77,10 @@ def open_loads(steps: Sequence[Step]) -> list[str]:
     return list(found.elements())
 
 
-def unload_steps(turn: Turn, names: Sequence[str], reason: UnloadReason, ids: IdSource) -> list[NewStep]:
-    """What is still to be told of skills whose turn is over, the last one first."""
-    return [
-        NewStep(ids.uuid(), SKILL_UNLOAD, _text({"skill_id": name, "reason": reason}), in_window=True, turn_id=turn.id)
-        for name in reversed(names)
-    ]
+def unload_step(turn_id: str, name: str, reason: UnloadReason, request_id: str, *, in_window: bool) -> NewStep:
+    """A skill was unloaded, because its turn or the attempt is over."""
+    payload_json = _text({"skill_id": name, "reason": reason})
+    return NewStep(request_id, SKILL_UNLOAD, payload_json, in_window=in_window, turn_id=turn_id)
 
 
 def _subject(step: Step) -> str:

@@ -24,12 +24,11 @@ from turnkeeper.turns.front import Front
 from turnkeeper.turns.lease import Lease
 from turnkeeper.turns.lifecycle import MAX_START_TRIES, Happening
 from turnkeeper.turns.measures import overshoot_ratio
-from turnkeeper.turns.model import Claim, Ending, Fence, Hold, NewStep, StopReason, Turn, TurnStatus
+from turnkeeper.turns.model import Claim, Ending, Fence, Hold, StopReason, Turn, TurnStatus
 from turnkeeper.turns.outbox import Outbox
 from turnkeeper.turns.ports import StaleFence, StoreUnavailable
 from turnkeeper.turns.recovery import finish_fault, finish_orphan, has_lost_its_workspace, has_open_window, ran_of
 from turnkeeper.turns.resuming import resumed_turn
-from turnkeeper.turns.skill_runs import unloading
 from turnkeeper.turns.takeover import LeaseWatch
 from turnkeeper.turns.threads import NOTHING_OPEN, closing_of_threads, fate_of
 from turnkeeper.turns.timing import news_of, stop_task
@@ -263,22 +262,15 @@ class Worker:
         store, turn = self._bench.store, await self._bench.store.turn(lease.fence.turn_id)
         has_threads = claim.agent.subagents and turn.attempt > 0
         left = await closing_of_threads(self._bench, turn, fate_of(finish.ending)) if has_threads else NOTHING_OPEN
-        steps = (*left.steps, *await self._unloading(claim, turn, finish.ending))
         if is_tried_again(turn, finish.ending):
             delay_ms, told = retry_delay_ms(turn.attempt), [*left.events, *finish.before, retrying(turn)]
             active_ms = finish.ending.duration_ms
-            await store.retry(lease.fence, delay_ms=delay_ms, active_ms=active_ms, events=told, steps=steps)
+            await store.retry(lease.fence, delay_ms=delay_ms, active_ms=active_ms, events=told, steps=left.steps)
         else:
             before = (*left.events, *finish.before)
-            await store.end(lease.fence, finish.ending, before=before, steps=steps)
+            await store.end(lease.fence, finish.ending, before=before, steps=left.steps)
             self._measure_end(turn, finish.ending)
         self._measure_recovery(turn.id)
-
-    async def _unloading(self, claim: Claim, turn: Turn, ending: Ending) -> list[NewStep]:
-        if not claim.agent.skills or not turn.attempt:
-            return []
-        ended_well = ending.status in {TurnStatus.COMPLETED, TurnStatus.CANCELED}
-        return await unloading(self._bench, turn, "explicit_unload" if ended_well else "error")
 
     def _measure_end(self, turn: Turn, ending: Ending) -> None:
         if turn.cancel_requested_at is not None and turn.attempt:

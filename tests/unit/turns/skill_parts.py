@@ -49,7 +49,9 @@ class Loading:
         self.starts.append(start)
         requests = self.requests
         if start.pending is not None:
-            requests = (ToolRequest("again", start.pending.name, start.pending.arguments), *requests[-1:])
+            waited = [request.name for request in requests].index(start.pending.name)
+            again = ToolRequest("again", start.pending.name, start.pending.arguments)
+            requests = (again, *requests[waited + 1 :])
         for request in requests:
             result = await harness.ask(request)
             assert isinstance(result, ToolResult)
