@@ -86,7 +86,7 @@ def test_a_loaded_skill_is_told_and_its_files_can_be_read_and_not_written(tmp_pa
         skill = await keep(made)
         turn = await over(made, tmp_path)
         loaded, read, wrote = agent.results
-        assert (loaded.status, loaded.content.startswith(TEXT)) == ("ok", True)
+        assert (loaded.status, loaded.content.endswith(TEXT)) == ("ok", True)
         assert read.content.startswith("a crane")
         assert "Read-only" in wrote.content
         assert "folding\n" in wrote.content

@@ -121,7 +121,8 @@ class SkillRuns:
         except (ContentMissing, SkillsUnusable) as error:
             _log.error("skill_not_loaded", turn_id=self._turn.id, skill=skill.id, error=error.message)
             return _not_loaded("error", "not loaded: the skill cannot be read")
-        told = f"{archive.bundle.text}\n\n[The files of this skill are in {self._seen_at / skill.name}, read-only.]"
+        # Where its files are comes first: what is too long is cut at its end.
+        told = f"[The files of this skill are in {self._seen_at / skill.name}, read-only.]\n\n{archive.bundle.text}"
         text, cut = cut_text(told, self._bench.settings.tool_output_bytes)
         # The platform vouches for what it says, as for the agent's instructions: it is what was approved.
         return ToolOutput("ok", text, cut, self._bench.clock.monotonic_ms() - since_ms, by_platform=True)
