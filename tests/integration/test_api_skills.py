@@ -8,6 +8,8 @@ from tests.unit.turns.test_skill_archives import SKILL, tarred, zipped
 
 from turnkeeper.turns.skills import WantedSkill
 
+NAMELESS: Json = {}
+
 
 async def posted(api: Api, archive: bytes) -> tuple[int, dict[str, object]]:
     answer = await api.client.post("/v1/skills", files={"file": ("skill.zip", archive, "application/zip")})
@@ -75,7 +77,7 @@ def test_a_new_version_of_an_agent_keeps_its_skills_until_others_are_named(tmp_p
     ("skills", "param"),
     [
         ("pdf-forms", "/skills"),
-        ([{}], "/skills/0"),
+        ([NAMELESS], "/skills/0"),
         ([{"name": "other"}], "/skills/0"),
         ([{"name": "pdf-forms", "version": 2}], "/skills/0"),
         ([{"name": "pdf-forms", "version": 0}], "/skills/0/version"),
