@@ -80,11 +80,15 @@ class SkillRuns:
         """Registers what the session's Guardian has not let be registered yet. Raises `StaleFence`."""
         if self._opened or not self._skills:
             return
-        self._opened = True
         self._registrations = await self._registered_before()
         for skill in self._skills:
-            if _pair(skill) in self._registrations or await self._registered(skill):
+            ruling = None if _pair(skill) in self._registrations else await self._registered(skill)
+            if ruling is None or ruling.allowed:
                 self._offered[skill.name] = skill
+            elif ruling.kind == "undecided":
+                # Nobody answers, and each of the others would be waited for as long.
+                break
+        self._opened = True
 
     @property
     def specs(self) -> list[ToolSpec]:
@@ -165,7 +169,7 @@ class SkillRuns:
             if bundle is not None:
                 await self._folder.put(name, bundle.files)
 
-    async def _registered(self, skill: SkillRef) -> bool:
+    async def _registered(self, skill: SkillRef) -> Ruling:
         bundle = await self._bundle(skill)
         text = None if bundle is None else bundle.text
         ruling = await self._bench.governor.ask(
@@ -177,7 +181,7 @@ class SkillRuns:
             self._registrations[_pair(skill)] = ruling.request_id
         if not ruling.allowed:
             _log.warning("skill_not_offered", turn_id=self._turn.id, skill=skill.id, reasons=ruling.reasons)
-        return ruling.allowed
+        return ruling
 
     async def _ask_to_load(self, skill: SkillRef, archive: _Archive, parent: str | None, attempt: int) -> Ruling:
         registration = self._registrations.get(_pair(skill))

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.unit.turns.rig import Rig, rig
 from tests.unit.turns.skill_parts import FILES, LOAD, SECRET_WORDS, TEXT, Loading, keep, sent
-from tests.unit.turns.test_pauses import ASK, COLD, NO, YES, paused
+from tests.unit.turns.test_pauses import ASK, COLD, NO, YES, defer, paused
 from tests.unit.turns.test_subagents import holding
 
 from turnkeeper.sandbox.protocol import ToolRequest
 from turnkeeper.testing.recording_sandbox import ScriptedOutcome
-from turnkeeper.testing.scripted_guardian import Fault
+from turnkeeper.testing.scripted_guardian import ALLOW, Fault
 from turnkeeper.turns import payloads
 from turnkeeper.turns.model import CanceledBy
 
@@ -227,5 +227,36 @@ def test_an_agent_without_skills_has_no_such_tool(tmp_path: Path) -> None:
         async with rig(tmp_path, agent) as made:
             await made.run_turn()
             assert (agent.tools, agent.results[0].content) == (["shell"], "unknown tool: load_skill")
+
+    asyncio.run(main())
+
+
+def test_a_guardian_that_says_nothing_is_not_waited_for_once_per_skill(tmp_path: Path) -> None:
+    async def main() -> None:
+        agent = Loading()
+        async with rig(tmp_path, agent) as made:
+            for name in ("a", "b", "c"):
+                await keep(made, {"SKILL.md": TEXT.replace("folding", name).encode()})
+            made.guardian.fail(payloads.SKILL_REGISTER, *[Fault.LOSE_REQUEST] * 500)
+            turn_id = await made.post(await made.session())
+            turn = await made.ended(turn_id)
+            assert len(await sent(made, turn.session_id, payloads.SKILL_REGISTER)) == 1
+            assert [start.instructions for start in agent.starts] in ([], ["Be brief."])
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_is_deferred_keeps_its_skill_over_its_windows_and_unloads_it_at_its_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with rig(tmp_path, Loading(LOAD, SHELL), settings=COLD) as made:
+            await keep(made)
+            made.guardian.next(payloads.TOOL_CALL_REQUEST, ALLOW, defer())
+            turn_id = await made.post(await made.session())
+            asked = await paused(made, turn_id, parked=True)
+            await made.store.decide_approval(asked.id, YES)
+            turn = await made.ended(turn_id)
+            await made.settled(turn.session_id)
+            unloaded = [payloads.SKILL_UNLOAD, payloads.TURN_END]
+            assert chain(made) == [payloads.SKILL_REGISTER, payloads.SKILL_LOAD, payloads.TURN_END, *unloaded]
 
     asyncio.run(main())
