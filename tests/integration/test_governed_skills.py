@@ -101,6 +101,19 @@ def test_a_loaded_skill_is_told_and_its_files_can_be_read_and_not_written(tmp_pa
     played(tmp_path, agent, work)
 
 
+def test_a_skill_that_is_loaded_into_a_box_that_is_there_already_is_seen_in_it(tmp_path: Path) -> None:
+    agent = Loading(READ, LOAD, READ)
+
+    async def work(made: Rig) -> None:
+        await keep(made)
+        await over(made, tmp_path)
+        before, _, after = agent.results
+        assert "No such file" in before.content
+        assert after.content.startswith("a crane")
+
+    played(tmp_path, agent, work)
+
+
 def test_an_agent_hears_the_name_and_the_description_and_not_the_text(tmp_path: Path) -> None:
     agent = Loading()
 
