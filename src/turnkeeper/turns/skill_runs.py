@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import orjson
 import structlog
 
 from turnkeeper.acs import JsonValue, Marks
 from turnkeeper.events.envelope import NewEvent
-from turnkeeper.events.skills import skill_loaded
+from turnkeeper.events.skills import SKILL_TYPES, skill_loaded
 from turnkeeper.sandbox.protocol import ToolSpec
 from turnkeeper.turns import payloads
 from turnkeeper.turns.contents import ContentMissing
@@ -39,6 +40,8 @@ SKILLS_DIR: Final = Path("/skills")
 """Where a box finds them."""
 NAME: Final = "name"
 PAGE_STEPS: Final = 100
+MAX_EVENTS: Final = 1_000
+"""Loads of one turn that are looked at when it goes on."""
 MAX_PAGES: Final = 100
 """How far back is read for what was registered; past it, a skill is registered once more."""
 
@@ -72,6 +75,7 @@ class SkillRuns:
         self._skills = claim.agent.skills
         self._offered: dict[str, SkillRef] = {}
         self._registrations: dict[tuple[str, str], str] = {}
+        self._kept: tuple[str, ...] = ()
         self._folder = SkillFolder(bench.skill_folders / claim.turn.session_id)
         self._has_folder = False
         self._opened = False
@@ -81,6 +85,7 @@ class SkillRuns:
         if self._opened or not self._skills:
             return
         self._registrations = await self._registered_before()
+        self._kept = await self._loaded_before()
         for skill in self._skills:
             ruling = None if _pair(skill) in self._registrations else await self._registered(skill)
             if ruling is None or ruling.allowed:
@@ -163,8 +168,7 @@ class SkillRuns:
     async def _restored(self) -> None:
         await self._folder.open()
         self._has_folder = True
-        steps = await self._bench.store.steps(self._turn.session_id, turn_id=self._turn.id)
-        for name in dict.fromkeys(open_loads(steps)):
+        for name in self._kept:
             bundle = await self._bundle(self._offered[name]) if name in self._offered else None
             if bundle is not None:
                 await self._folder.put(name, bundle.files)
@@ -226,6 +230,16 @@ class SkillRuns:
         except ContentMissing as error:
             _log.error("skill_missing", turn_id=self._turn.id, skill=skill.id, error=error.message)
             return None
+
+    async def _loaded_before(self) -> tuple[str, ...]:
+        """What the turn had loaded when it was let go of: what was said to be loaded, and has no unload."""
+        turn = self._turn
+        events = await self._bench.store.events(
+            turn.session_id, after=turn.first_sequence - 1, limit=MAX_EVENTS, types=SKILL_TYPES, turn_id=turn.id
+        )
+        told = {orjson.loads(event.data)["name"] for event in events}
+        steps = await self._bench.store.steps(turn.session_id, turn_id=turn.id)
+        return tuple(name for name in dict.fromkeys(open_loads(steps)) if name in told)
 
     async def _read(self, skill: SkillRef) -> _Archive:
         """Raises `ContentMissing`."""

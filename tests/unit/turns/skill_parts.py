@@ -1,6 +1,6 @@
 """Parts for tests of skills: one kept in a rig, and a harness that loads it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import orjson
@@ -37,12 +37,13 @@ async def keep(made: Rig, files: dict[str, bytes] | None = None) -> SkillRef:
 
 
 class Loading:
-    """A harness that makes these calls and keeps what it was told."""
+    """A harness that makes these calls, keeps what it was told, and does `after` each time."""
 
     def __init__(self, *requests: ToolRequest) -> None:
         self.requests = requests
         self.starts: list[Start] = []
         self.results: list[ToolResult] = []
+        self.after: Callable[[], None] = lambda: None
 
     async def __call__(self, harness: ScriptedHarness) -> None:
         start = await harness.begin()
@@ -56,6 +57,7 @@ class Loading:
             result = await harness.ask(request)
             assert isinstance(result, ToolResult)
             self.results.append(result)
+            self.after()
         await harness.report("done")
 
     @property

@@ -260,3 +260,30 @@ def test_a_turn_that_is_deferred_keeps_its_skill_over_its_windows_and_unloads_it
             assert chain(made) == [payloads.SKILL_REGISTER, payloads.SKILL_LOAD, payloads.TURN_END, *unloaded]
 
     asyncio.run(main())
+
+
+def test_a_load_whose_answer_came_too_late_puts_nothing_into_the_box(tmp_path: Path) -> None:
+    async def main() -> None:
+        seen: list[list[Path]] = []
+
+        async def look(tool: str, arguments: object) -> ScriptedOutcome:
+            del tool, arguments
+            folder = made.sandbox.skills[-1]
+            assert folder is not None
+            seen.append(list(folder.iterdir()))
+            return ScriptedOutcome()
+
+        agent = Loading(LOAD, SHELL)
+        async with rig(tmp_path, agent) as made:
+            await keep(made)
+            made.sandbox.tool = look
+            made.guardian.fail(payloads.SKILL_LOAD, *[Fault.LOSE_ANSWER] * 500)
+            agent.after = made.guardian.heal
+            turn = await made.run_turn()
+            await made.settled(turn.session_id)
+            assert [result.status for result in agent.results] == ["denied", "ok"]
+            assert "skill.loaded" not in await made.types(turn)
+            assert seen == [[]]
+            assert chain(made)[-2:] == [payloads.SKILL_UNLOAD, payloads.TURN_END]
+
+    asyncio.run(main())
