@@ -10,11 +10,13 @@ import pytest
 from tests.integration.egress_parts import run
 from tests.integration.mcp_parts import ALLOW, RealToolBoxes, governed, nowhere
 from tests.integration.test_governed_turn import PATIENT, assert_verified
-from tests.unit.sandbox.box_parts import running, settings
+from tests.unit.sandbox.box_parts import DriverClass, running, settings
 from tests.unit.turns.rig import Rig, rig
 from tests.unit.turns.skill_parts import LOAD, READ, SECRET_WORDS, TEXT, WRITE, Loading, keep, sent
 
 from turnkeeper.sandbox.bwrap import BwrapDriver
+from turnkeeper.sandbox.protocol import ToolRequest
+from turnkeeper.sandbox.unsafe_none import UnsafeNoneDriver
 from turnkeeper.settings import HarnessSettings
 from turnkeeper.turns import payloads
 from turnkeeper.turns.model import Turn
@@ -40,11 +42,13 @@ rules:
 
 
 @contextlib.asynccontextmanager
-async def boxed(folder: Path, agent: Loading, rules: bytes = ALLOW) -> AsyncGenerator[Rig]:
+async def boxed(
+    folder: Path, agent: Loading, rules: bytes = ALLOW, driver_type: DriverClass = BwrapDriver
+) -> AsyncGenerator[Rig]:
     """A worker whose loop is a script, whose tool boxes are real, and whose Guardian is real."""
     async with (
         governed(folder, rules) as link,
-        running(BwrapDriver, settings(folder)) as driver,
+        running(driver_type, settings(folder)) as driver,
         rig(folder, agent, link=link, governor=PATIENT, start=False) as made,
     ):
         boxes = WorkerBoxes(driver, BoxOrders(HarnessSettings(), {}, order_of))
@@ -112,6 +116,19 @@ def test_a_skill_that_is_loaded_into_a_box_that_is_there_already_is_seen_in_it(t
         assert after.content.startswith("a crane")
 
     played(tmp_path, agent, work)
+
+
+def test_without_a_box_the_files_are_where_the_model_is_told(tmp_path: Path) -> None:
+    agent = Loading(LOAD, ToolRequest("read", "shell", '{"command":"cat ../../skills/*/folding/scripts/fold.txt"}'))
+
+    async def main() -> None:
+        async with boxed(tmp_path, agent, driver_type=UnsafeNoneDriver) as made:
+            await keep(made)
+            turn = await over(made, tmp_path)
+            assert str(tmp_path / "skills" / turn.session_id / "folding") in agent.results[0].content
+            assert agent.results[1].content.startswith("a crane")
+
+    run(main())
 
 
 def test_an_agent_hears_the_name_and_the_description_and_not_the_text(tmp_path: Path) -> None:
