@@ -104,6 +104,11 @@ class DataDir:
         return self.root / "workspaces"
 
     @property
+    def skills(self) -> Path:
+        """What boxes see of the skills of turns that run, one folder per session."""
+        return self.root / "skills"
+
+    @property
     def contents(self) -> Path:
         """The bytes of files and artifacts, by their SHA-256; unused where the store is on PostgreSQL."""
         return self.root / "contents"

@@ -32,6 +32,7 @@ Prefix = Literal[
     "art",
     "sec",
     "thr",
+    "skl",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -40,7 +40,20 @@ def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dic
 
 
 GROUPS = frozenset(
-    ["keys", "config", "agents", "sessions", "turns", "events", "files", "artifacts", "webhooks", "secrets", "budgets"]
+    [
+        "keys",
+        "config",
+        "agents",
+        "sessions",
+        "turns",
+        "events",
+        "files",
+        "artifacts",
+        "webhooks",
+        "secrets",
+        "skills",
+        "budgets",
+    ]
 )
 """Commands that have commands."""
 

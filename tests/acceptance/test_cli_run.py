@@ -105,6 +105,7 @@ def test_a_failed_turn_is_exit_1(folder: Path) -> None:
     [
         (("--agent", "nowhere.toml"), "nowhere.toml cannot be read"),
         (("--agent", "bad.toml"), "is not a tool"),
+        (("--agent", "skilled.toml"), "skills are kept by a server"),
         (("--schema", "schema.txt"), "schema.txt"),
         (("--workspace", "nowhere"), "nowhere is not a folder"),
     ],
@@ -112,6 +113,7 @@ def test_a_failed_turn_is_exit_1(folder: Path) -> None:
 def test_a_file_that_cannot_be_used_is_exit_2(folder: Path, words: tuple[str, str], says: str) -> None:
     """With the file and the reason."""
     (folder / "bad.toml").write_text(AGENT.replace("write_file", "telephone"))
+    (folder / "skilled.toml").write_text(f'skills = [{{name = "folding"}}]\n{AGENT}')
     (folder / "schema.txt").write_text("{")
     given = ("--agent", "agent.toml", *words)
     done = run_command("run", "text=hi", *given, home=folder)

@@ -16,7 +16,7 @@ from turnkeeper.turns.model import StopReason
 
 TABLES: Final = yaml.safe_load(Path(__file__).with_name("contract_rows.yaml").read_text())
 NAMES: Final = ("lifecycle", "endings", "idempotency", "budgets", "files", "events")
-FAMILIES: Final = ("session.", "message.", "reasoning.", "artifact.", "file.")
+FAMILIES: Final = ("session.", "message.", "reasoning.", "artifact.", "file.", "skill.")
 """Events that the table of events has, all of them; those of turns are in the table of the lifecycle."""
 ENDED: Final = "29"
 """The row about what has ended: it is no row of the table, because nothing happens there."""

@@ -164,6 +164,7 @@ async def opened(
         operations=store.operations(),
         files=store.files(),
         contents=FolderContents(folder / "contents", clock),
+        skills=store.skills(),
         secrets=store.secrets(Sealer(b"5e" * 32)),
         providers=frozenset({"stub"}),
         tool_names=frozenset({"shell", "read_file"}),

@@ -69,8 +69,10 @@ class RealToolBoxes:
     async def loop_box(self, order: LoopOrder) -> LoopBox:
         return await self._loops.loop_box(order)
 
-    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox:
-        return await self._tools.tool_box(workspace, size, network)
+    async def tool_box(
+        self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None, *, skills: Path | None = None
+    ) -> ToolBox:
+        return await self._tools.tool_box(workspace, size, network, skills=skills)
 
     def web(self, network: NetworkOrder) -> Web | None:
         return self._way_out(network)

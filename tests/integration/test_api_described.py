@@ -24,6 +24,7 @@ from tests.integration.described_requests import (
     send,
 )
 from tests.integration.described_values import Described, Json
+from tests.unit.turns.test_skill_archives import SKILL, zipped
 
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.events.files import artifact_created
@@ -87,6 +88,8 @@ async def furnished(api: Api) -> dict[str, tuple[str, ...]]:
     budget = await api.made("/v1/budgets", limited)
     assert pause.approval is not None
     file = (await api.client.post("/v1/files", files={"file": ("a.txt", b"hello")})).json()
+    packed = zipped({"SKILL.md": SKILL})
+    skill = (await api.client.post("/v1/skills", files={"file": ("a.zip", packed)})).json()
     return {
         "agt": (first["agent_id"], second["agent_id"]),
         "apr": (pause.approval.id,),
@@ -96,6 +99,7 @@ async def furnished(api: Api) -> dict[str, tuple[str, ...]]:
         "fil": (file["id"],),
         "key": (key["id"],),
         "ses": tuple(sessions),
+        "skl": (skill["id"],),
         "trn": (first["id"], second["id"], queued["id"]),
         "whd": (delivery["id"],),
         "whe": (endpoint["id"],),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 from tests.integration.api_door import AGENT, Api, serve
+from tests.unit.turns.test_skill_archives import SKILL, zipped
 
 from turnkeeper.api.auth import generate_secret
 from turnkeeper.turns.access import NewKey
@@ -36,6 +37,8 @@ async def ids_of_one_project(api: Api) -> dict[str, str]:
     turn = await api.turn(session_id)
     events = (await api.seen(f"/v1/sessions/{session_id}/events"))["data"]
     deliveries = (await api.seen(f"/v1/webhook_endpoints/{endpoint['id']}/deliveries"))["data"]
+    packed = zipped({"SKILL.md": SKILL})
+    skill = (await api.client.post("/v1/skills", files={"file": ("a.zip", packed)})).json()
     return {
         "agent_id": turn["agent_id"],
         "session_id": session_id,
@@ -44,6 +47,7 @@ async def ids_of_one_project(api: Api) -> dict[str, str]:
         "endpoint_id": endpoint["id"],
         "delivery_id": deliveries[0]["id"],
         "key_id": api.key.id,
+        "skill_id": skill["id"],
         "approval_id": f"apr_{MINE_UNKNOWN}",
         "budget_id": f"bud_{MINE_UNKNOWN}",
         "file_id": f"fil_{MINE_UNKNOWN}",
@@ -73,7 +77,7 @@ def test_lists_show_what_is_of_the_keys_own_project(tmp_path: Path) -> None:
         async with other(api) as stranger:
             mine = await stranger.turn(await stranger.session())
             expected = {"agents": [mine["agent_id"]], "sessions": [mine["session_id"]], "turns": [mine["id"]]}
-            expected |= {"webhook_endpoints": [], "approvals": [], "api_keys": [stranger.key.id]}
+            expected |= {"skills": [], "webhook_endpoints": [], "approvals": [], "api_keys": [stranger.key.id]}
             for name, ids in expected.items():
                 listed = await stranger.seen(f"/v1/{name}")
                 assert [element["id"] for element in listed["data"]] == ids, name

@@ -43,8 +43,10 @@ class _Boxes:
         del order
         return await self.driver.loop_box(LoopBoxOrder((sys.executable, "-I", str(LIAR), self.lie)))
 
-    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox:
-        return await self.own.tool_box(workspace, size, network)
+    async def tool_box(
+        self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None, *, skills: Path | None = None
+    ) -> ToolBox:
+        return await self.own.tool_box(workspace, size, network, skills=skills)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from turnkeeper.api.fields import Fields
 from turnkeeper.turns.mcp_server import MCP_PREFIX
 from turnkeeper.turns.model import ClientTool
 from turnkeeper.turns.permissions import MAX_PERMISSIONS, PATTERN_FORM, PERMISSIONS, Permission
+from turnkeeper.turns.skills import LOAD_SKILL
 
 MAX_TOOLS: Final = 64
 MAX_TOOL_BYTES: Final = 16_384
 MAX_DESCRIPTION_CHARACTERS: Final = 2_000
 MAX_NAME_CHARACTERS: Final = 200
-RESERVED_NAMES: Final = frozenset({"submit_result"})
+RESERVED_NAMES: Final = frozenset({"submit_result", LOAD_SKILL})
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 

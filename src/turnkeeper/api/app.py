@@ -26,6 +26,7 @@ from turnkeeper.api.routes import (
     operations,
     secrets,
     sessions,
+    skills,
     snapshots,
     turn_posts,
     turns,
@@ -55,6 +56,7 @@ def build_api(deps: ApiDeps) -> FastAPI:
         budgets,
         operations,
         secrets,
+        skills,
         admin,
         files,
     )

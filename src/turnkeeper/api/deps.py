@@ -34,6 +34,7 @@ from turnkeeper.turns.posting import TurnPosts
 from turnkeeper.turns.retention import RetentionStore
 from turnkeeper.turns.schema_check import SchemaChecker
 from turnkeeper.turns.secrets import SecretStore
+from turnkeeper.turns.skills import SkillStore
 from turnkeeper.turns.snapshots import SnapshotReads
 from turnkeeper.turns.wakeups import LocalWakeups, Watch
 
@@ -112,6 +113,7 @@ class ApiDeps:
     files: FileStore
     contents: ContentStore
     secrets: SecretStore
+    skills: SkillStore
     providers: frozenset[str]
     tool_names: frozenset[str]
     model_params: frozenset[str] | None = None

@@ -23,6 +23,7 @@ from turnkeeper.api.fields import Fields
 from turnkeeper.api.input_intake import parse_input
 from turnkeeper.api.networks import parse_network
 from turnkeeper.api.secret_intake import parse_session_secrets
+from turnkeeper.api.skill_intake import parse_agent_skills
 from turnkeeper.api.unbuilt import (
     AGENT_CHANGE_FIELDS,
     AGENT_FIELDS,
@@ -62,6 +63,7 @@ _AGENT_NAMES = frozenset(
         "sandbox",
         "harness",
         "subagents",
+        "skills",
     }
 )
 _SESSION_NAMES = frozenset(
@@ -101,7 +103,7 @@ class TurnBody:
 
 
 def parse_agent(body: JsonBody, deps: ApiDeps) -> NewAgent:
-    """The agent to create. Raises `RequestRefused`."""
+    """The agent to create, apart from the skills that it names. Raises `RequestRefused`."""
     fields = Fields(body.members)
     fields.close(_AGENT_NAMES | {"budget"}, AGENT_FIELDS)
     budget = parse_limits(fields.object("budget"))
@@ -124,7 +126,9 @@ def _agent(fields: Fields, body: JsonBody, deps: ApiDeps) -> NewAgent:
     mcp_servers = parse_mcp_servers(fields, deps.settings.egress, network or NO_NETWORK)
     pool = parse_pool(fields, box, deps.settings.pools)
     taken = {*deps.tool_names, *(tool.name for tool in client_tools)}
-    subagents = parse_subagents(fields, tools, taken, brings_tools=harness.is_client or pool is not None)
+    brings_tools = harness.is_client or pool is not None
+    subagents = parse_subagents(fields, tools, taken, brings_tools=brings_tools)
+    parse_agent_skills(fields, brings_tools=brings_tools)
     fields.finish()
     return NewAgent(
         name,
@@ -146,7 +150,10 @@ def _agent(fields: Fields, body: JsonBody, deps: ApiDeps) -> NewAgent:
 
 
 def parse_agent_change(body: JsonBody, agent: JsonObject, metadata_json: str, deps: ApiDeps) -> tuple[NewAgent, int]:
-    """The next version of an agent shown as `agent`, and the version that it follows. Raises `RequestRefused`."""
+    """The next version of an agent shown as `agent`, and the version that it follows. Raises `RequestRefused`.
+
+    Of its skills nothing is looked up.
+    """
     given = Fields({"expected_version": body.members.get("expected_version")})
     expected = given.integer("expected_version", low=1)
     if expected is None:

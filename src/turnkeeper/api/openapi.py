@@ -16,6 +16,7 @@ from turnkeeper.api.openapi_headers import describe_headers
 from turnkeeper.api.openapi_keys import KEY_COMPONENTS
 from turnkeeper.api.openapi_schemas import COMPONENTS
 from turnkeeper.api.openapi_secrets import SECRET_COMPONENTS
+from turnkeeper.api.openapi_skills import SKILL_COMPONENTS
 from turnkeeper.api.openapi_streams import STREAM_COMPONENTS
 from turnkeeper.api.openapi_webhooks import WEBHOOK_COMPONENTS
 from turnkeeper.api.problems import MEDIA_TYPE, PROBLEMS
@@ -146,6 +147,7 @@ def openapi_document(app: FastAPI, generate: Callable[[], Document]) -> Document
             **STREAM_COMPONENTS,
             **KEY_COMPONENTS,
             **SECRET_COMPONENTS,
+            **SKILL_COMPONENTS,
             **BUDGET_COMPONENTS,
             **FILE_COMPONENTS,
         }

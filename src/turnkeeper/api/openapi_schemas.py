@@ -5,6 +5,7 @@ from typing import Any, Final
 from turnkeeper.api.agent_harness import MAX_WORDS
 from turnkeeper.api.agent_mcp import MAX_HEADERS, MAX_SERVER_TOOLS, MAX_SERVERS, MAX_VARIABLES
 from turnkeeper.api.agent_sandbox import LEAST_CPU_MILLIS, MAX_POOL_CHARACTERS
+from turnkeeper.api.openapi_agent_skills import AGENT_SKILLS
 from turnkeeper.api.openapi_approvals import APPROVAL_ANSWERS, APPROVAL_REQUESTS, CLIENT_TOOL, PAUSE, PERMISSIONS
 from turnkeeper.api.openapi_subagents import SUBAGENTS
 from turnkeeper.api.problems import PROBLEMS
@@ -209,6 +210,7 @@ _REQUESTS: Final[Schema] = {
             ),
             "mcp_servers": nullable({"type": "array", "maxItems": MAX_SERVERS, "items": _MCP_SERVER}),
             "subagents": SUBAGENTS,
+            "skills": AGENT_SKILLS,
             "limits": closed_object(
                 (),
                 {
@@ -274,6 +276,7 @@ _ANSWERS: Final[Schema] = {
             "harness": {"type": "object"},
             "mcp_servers": {"type": "array", "items": {"type": "object"}},
             "subagents": {"type": "array", "items": {"type": "object"}},
+            "skills": {"type": "array", "items": {"type": "object"}},
             "limits": {"type": "object"},
             "guardian": {"type": "object"},
             "budget_id": nullable(id_schema("bud")),

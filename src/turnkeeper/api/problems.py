@@ -134,6 +134,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "secret_exists": ProblemKind(409, "There is a secret of this name", "Delete it first, or choose another name."),
     "secrets_full": ProblemKind(409, "Too many secrets", "Delete a secret that is not used."),
+    "skill_refused": ProblemKind(
+        422,
+        "The archive is no skill that can be taken",
+        "Pack SKILL.md and plain files, and nothing else.",
+    ),
+    "skills_full": ProblemKind(409, "Too many skills", "Use another project; versions are kept for their agents."),
     "too_many_budgets": ProblemKind(409, "Too many budgets", "Archive a budget that is not used."),
     "budget_archived": ProblemKind(409, "The budget is archived", "Make another one."),
     "egress_not_lent": ProblemKind(

@@ -18,6 +18,7 @@ from turnkeeper.api.agent_sandbox import sandbox_document
 from turnkeeper.api.agent_subagents import subagent_document
 from turnkeeper.api.approval_views import client_tool_document, pause_document
 from turnkeeper.api.networks import network_document
+from turnkeeper.api.skill_intake import skill_ref_document
 from turnkeeper.clock import render_time
 from turnkeeper.turns.activity import doing_of
 from turnkeeper.turns.budget_accounts import limits_document
@@ -136,7 +137,7 @@ def render_agent(agent: Agent) -> bytes:
             "instructions": agent.instructions,
             "tools": [*agent.tools, *map(client_tool_document, agent.client_tools)],
             "mcp_servers": [mcp_server_document(server) for server in agent.mcp_servers],
-            "skills": None,
+            "skills": [skill_ref_document(skill) for skill in agent.skills],
             "subagents": [subagent_document(one) for one in agent.subagents],
             "permissions": dict(agent.permissions),
             "sandbox": sandbox_document(agent.sandbox, agent.network, agent.pool),

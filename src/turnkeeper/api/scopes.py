@@ -32,6 +32,7 @@ _SCOPES: Final[Mapping[str, tuple[str, str]]] = {
     "/v1/sessions/{session_id}/events": ("events:read", "events:read"),
     "/v1/sessions/{session_id}/stream_tokens": ("events:read", "events:read"),
     "/v1/sessions/{session_id}/turns": ("turns:read", "turns:write"),
+    "/v1/skills": ("agents:read", "agents:write"),
     "/v1/turns": ("turns:read", "turns:write"),
     "/v1/turns/{turn_id}/artifacts": ("files:read", "files:write"),
     "/v1/turns/{turn_id}/events": ("events:read", "events:read"),

@@ -11,9 +11,7 @@ from turnkeeper.acs.strictjson import JsonValue
 
 UnbuiltFields: TypeAlias = Mapping[str, tuple[JsonValue, ...]]
 
-AGENT_FIELDS: Final[UnbuiltFields] = {
-    "skills": ([],),
-}
+AGENT_FIELDS: Final[UnbuiltFields] = {}
 SUBAGENT_FIELDS: Final[UnbuiltFields] = {
     "model": (),
     "limits": (),
@@ -47,7 +45,6 @@ ENDPOINTS: Final[tuple[tuple[str, str], ...]] = (
 RESOURCES: Final = (
     "connections",
     "schedules",
-    "skills",
 )
 
 _ENDPOINT_PATTERNS = tuple(

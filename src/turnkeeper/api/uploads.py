@@ -34,14 +34,9 @@ async def take_upload(request: Request, deps: ApiDeps, caller: ApiKey) -> Create
     Raises `RequestRefused`, `ContentTooLarge`, `StorageFull`, and what keys raise.
     """
     idempotency_key(request)
-    stream = request.stream()
     try:
         async with asyncio.timeout(deps.settings.upload_timeout_ms / 1000):
-            try:
-                form, content = await _kept(request, stream, deps)
-            except TurnkeeperError:
-                await _let_in(stream)
-                raise
+            form, content = await kept_form(request, deps, known=FIELDS, max_bytes=deps.settings.file_bytes)
     except TimeoutError as error:
         raise RequestRefused("request_timeout", "The body did not arrive in time.") from error
     except ClientDisconnect as error:
@@ -58,12 +53,18 @@ async def take_upload(request: Request, deps: ApiDeps, caller: ApiKey) -> Create
     return await created(deps, request, sent, caller, lambda keyed: deps.files.add_file(new, keyed))
 
 
-async def _kept(request: Request, stream: AsyncIterator[bytes], deps: ApiDeps) -> tuple[UploadForm, Content]:
-    limit = deps.settings.file_bytes
-    form = UploadForm(
-        _counted(stream, limit + MAX_OVERHEAD_BYTES), request.headers.get("Content-Type", ""), known=FIELDS
-    )
-    return form, await deps.contents.put(form, max_bytes=limit)
+async def kept_form(
+    request: Request, deps: ApiDeps, *, known: frozenset[str], max_bytes: int
+) -> tuple[UploadForm, Content]:
+    """A form with one file, whose bytes are in the content store then. Raises `RequestRefused`, `ContentTooLarge`."""
+    stream = request.stream()
+    counted = _counted(stream, max_bytes + MAX_OVERHEAD_BYTES)
+    try:
+        form = UploadForm(counted, request.headers.get("Content-Type", ""), known=known)
+        return form, await deps.contents.put(form, max_bytes=max_bytes)
+    except TurnkeeperError:
+        await _let_in(stream)
+        raise
 
 
 async def _counted(chunks: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:

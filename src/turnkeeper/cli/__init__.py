@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "webhooks",
     "keys",
     "secrets",
+    "skills",
     "runners",
     "hook",
     "budgets",

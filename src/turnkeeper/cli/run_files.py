@@ -11,6 +11,7 @@ from turnkeeper.api.bodies import JsonBody
 from turnkeeper.api.deps import ApiDeps
 from turnkeeper.api.intake import parse_agent, parse_turn
 from turnkeeper.api.problems import RequestRefused
+from turnkeeper.api.skill_intake import wanted_skills
 from turnkeeper.cli.exits import UsageRefused
 from turnkeeper.cli.input_files import as_json, load_text
 from turnkeeper.sandbox.local_model import MODEL_NAME
@@ -31,7 +32,10 @@ def new_agent(file: Path | None, deps: ApiDeps) -> NewAgent:
         body = json_body(orjson.dumps(DEFAULT_AGENT), "the plain agent")
         return parse_agent(body, deps)
     try:
-        return parse_agent(json_body(as_json(file), str(file)), deps)
+        body = json_body(as_json(file), str(file))
+        if wanted_skills(body):
+            raise UsageRefused(f"{file}: skills are kept by a server", hint="Use `serve` and `skills upload`.")
+        return parse_agent(body, deps)
     except RequestRefused as refused:
         raise _explained(refused, str(file)) from refused
 

@@ -19,6 +19,7 @@ from turnkeeper.events.budgets import BUDGET_TYPES
 from turnkeeper.events.envelope import EventSource, NewEvent
 from turnkeeper.events.files import ARTIFACT_CREATED
 from turnkeeper.events.pauses import PAUSE_TYPES
+from turnkeeper.events.skills import SKILL_TYPES
 from turnkeeper.events.subagents import SUBAGENT_TYPES
 from turnkeeper.events.texts import EPHEMERAL_TYPES
 
@@ -47,6 +48,7 @@ EVENT_TYPES: Final = (
     "tool.started",
     "tool.completed",
     *SUBAGENT_TYPES,
+    *SKILL_TYPES,
     ARTIFACT_CREATED,
     "context.compacted",
     "model.called",

@@ -21,6 +21,7 @@ UNKNOWN_VERSION: Final = "unknown"
 _BUILTIN_VERSION = "1"
 _PROVIDER = "turnkeeper"
 _LOCAL = "urn:turnkeeper:mcp:"
+_SKILL = "urn:turnkeeper:skill:"
 _DIGEST = "sha256:"
 
 
@@ -70,6 +71,22 @@ class ServerComponent:
     tools: tuple[ServedTool, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SkillComponent:
+    """A version of a skill that the agent may load; `sha256` is of its archive."""
+
+    name: str
+    skill_id: str
+    version: int
+    description: str
+    sha256: str
+
+
+def skill_ref(skill_id: str) -> str:
+    """How a version of a skill is named to a Guardian; its archive is shown to the project's keys alone."""
+    return f"{_SKILL}{skill_id}"
+
+
 def render_agbom(
     *,
     agent_id: str,
@@ -79,6 +96,7 @@ def render_agbom(
     tools: Sequence[ToolComponent],
     servers: Sequence[ServerComponent] = (),
     capabilities: Sequence[CapabilityComponent] = (),
+    skills: Sequence[SkillComponent] = (),
 ) -> dict[str, object]:
     """The document for `agbom/document`; the same agent version always gives the same one, hash included.
 
@@ -97,6 +115,7 @@ def render_agbom(
                 )
             ),
             *(part for server in sorted(servers, key=lambda server: server.name) for part in _server(server)),
+            *(_registered(_skill(skill)) for skill in sorted(skills, key=lambda skill: skill.name)),
         ],
     }
     return document | {"agbom_hash": hashlib.sha256(canonicalize(document)).hexdigest()}
@@ -181,6 +200,22 @@ def _capability(capability: CapabilityComponent) -> dict[str, object]:
         "agent_capability_fields": {
             "description": capability.description,
             "tools": [f"tool:{name}" for name in capability.tools],
+        },
+    }
+
+
+def _skill(skill: SkillComponent) -> dict[str, object]:
+    digest = {"algorithm": "sha-256", "value": skill.sha256}
+    return {
+        "id": f"skill:{skill.name}",
+        "type": "skill",
+        "name": skill.name,
+        "version": str(skill.version),
+        "provider": _PROVIDER,
+        "skill_fields": {
+            "description": skill.description,
+            "definition": {"ref": skill_ref(skill.skill_id), "digest": digest},
+            "declared_capabilities": [],
         },
     }
 

@@ -32,6 +32,7 @@ from turnkeeper.store.pages import load_page
 from turnkeeper.store.pause_tables import approvals
 from turnkeeper.store.rows import to_json, to_key
 from turnkeeper.store.secret_tables import secrets
+from turnkeeper.store.skill_tables import skills
 from turnkeeper.store.statements import find
 from turnkeeper.store.tables import agents, api_keys, events, idempotency_keys, sessions, turns
 from turnkeeper.store.tx import Tx
@@ -90,6 +91,7 @@ _NAMED: Final[Mapping[str, tuple[Select[*tuple[Any, ...]], ...]]] = {
     "art": (_of_session(_in_session(artifacts), artifacts.c.id),),
     "key": (_of_project(api_keys.c.project_id, api_keys.c.id),),
     "sec": (_of_project(secrets.c.project_id, secrets.c.id),),
+    "skl": (_of_project(skills.c.project_id, skills.c.id),),
 }
 """How to find whose a thing is, by the prefix of its id. What is not here is nobody's."""
 

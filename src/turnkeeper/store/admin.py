@@ -15,7 +15,7 @@ from turnkeeper.errors import TurnkeeperError
 from turnkeeper.store.dialects.engines import Engines
 from turnkeeper.store.engine import open_engines
 
-HEAD_REVISION: Final = "0021"
+HEAD_REVISION: Final = "0022"
 """The newest migration. A test compares it with the scripts."""
 
 _VERSIONS: Final = table("alembic_version", sql_column("version_num"))

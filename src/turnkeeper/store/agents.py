@@ -130,6 +130,7 @@ def _columns(tx: Tx, new: NewAgent) -> dict[str, object]:
         "created_at": tx.now,
         "permissions_json": to_json(dict(new.permissions)),
         "subagents_json": to_json([asdict(subagent) for subagent in new.subagents]),
+        "skills_json": to_json([asdict(skill) for skill in new.skills]),
         "client_tools_json": to_json([asdict(tool) for tool in new.client_tools]),
         "pause_expiry_ms": new.limits.pause_expiry_ms,
         "stream_before_decision": new.stream_before_decision,

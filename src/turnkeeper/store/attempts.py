@@ -11,7 +11,7 @@ from turnkeeper.store.charging import charge_rest
 from turnkeeper.store.leases import fenced_turn, require_event
 from turnkeeper.store.ledger import assume_open_calls
 from turnkeeper.store.loading import load_turn
-from turnkeeper.store.steps import insert_step, insert_turn_end
+from turnkeeper.store.steps import insert_step, insert_turn_end, insert_unloads
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, lock_session, write_turn
 from turnkeeper.turns.lifecycle import Happening, IllegalTransition, transition
 from turnkeeper.turns.model import Fence, NewStep, Turn
@@ -50,6 +50,7 @@ def retry(
     for step in steps:
         insert_step(tx, turn.session_id, step)
     told = next(event for event in stored if event.type == row.event_type)
+    insert_unloads(tx, turn, well=False, in_window=True)
     insert_turn_end(tx, turn.session_id, turn.id, "error", told.id)
     tx.topics.add(QUEUE_TOPIC)
     return load_turn(tx.conn, turn.id, tx.now)

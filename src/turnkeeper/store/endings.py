@@ -19,7 +19,7 @@ from turnkeeper.store.loading import load_session, promote
 from turnkeeper.store.pauses import close_pause
 from turnkeeper.store.rows import to_json
 from turnkeeper.store.statements import load_row
-from turnkeeper.store.steps import insert_turn_end, window_is_open
+from turnkeeper.store.steps import insert_turn_end, insert_unloads, window_is_open
 from turnkeeper.store.tables import submissions, turns
 from turnkeeper.store.tx import (
     QUEUE_TOPIC,
@@ -70,6 +70,8 @@ def finish(
     store_events(tx, stored)
     _publish_result(tx, turn, ending)
     close_account(tx, turn.id)
+    ended_well = ending.status in {TurnStatus.COMPLETED, TurnStatus.CANCELED}
+    insert_unloads(tx, turn, well=ended_well, in_window=ending.turn_outcome is not None)
     if ending.turn_outcome is not None:
         insert_turn_end(tx, turn.session_id, turn.id, ending.turn_outcome, told.id)
     promote(tx, turn.session_id)

@@ -13,6 +13,7 @@ from turnkeeper.events.files import artifact_deleted, file_changed
 from turnkeeper.store.artifact_rows import count_storage
 from turnkeeper.store.file_tables import artifacts, files, project_storage
 from turnkeeper.store.pages import load_page
+from turnkeeper.store.skill_tables import skills
 from turnkeeper.store.statements import find
 from turnkeeper.store.tables import IS_ACTIVE, IS_QUEUED, sessions, turns
 from turnkeeper.store.tx import Tx
@@ -154,10 +155,11 @@ def known_outputs(conn: Connection, session_id: str) -> frozenset[tuple[str | No
 
 
 def unnamed(conn: Connection, sha256s: Collection[str]) -> frozenset[str]:
-    """Those that no file, no artifact and no turn that is still open names."""
+    """Those that no file, no artifact, no skill and no turn that is still open names."""
     of_files = select(files.c.sha256).where(files.c.sha256.in_(sha256s), files.c.deleted_at.is_(None))
     of_artifacts = select(artifacts.c.sha256).where(artifacts.c.sha256.in_(sha256s), artifacts.c.deleted_at.is_(None))
-    named = set(conn.execute(union(of_files, of_artifacts)).scalars())
+    of_skills = select(skills.c.sha256).where(skills.c.sha256.in_(sha256s))
+    named = set(conn.execute(union(of_files, of_artifacts, of_skills)).scalars())
     open_turns = select(turns.c.input_files_json).where(IS_QUEUED | IS_ACTIVE, turns.c.input_files_json != NO_FILES)
     for files_json in conn.execute(open_turns).scalars():
         named.update(file.sha256 for file in parse_turn_files(files_json))

@@ -24,6 +24,7 @@ from turnkeeper.turns.model import (
     Network,
     SecretRef,
     Session,
+    SkillRef,
     Step,
     StopReason,
     Subagent,
@@ -62,6 +63,7 @@ def to_agent(row: RowMapping) -> Agent:
         harness=_harness(_object(row["harness_json"])),
         mcp_servers=tuple(_mcp_server(server) for server in orjson.loads(row["mcp_servers_json"])),
         subagents=tuple(map(_subagent, orjson.loads(row["subagents_json"]))),
+        skills=tuple(SkillRef(**skill) for skill in orjson.loads(row["skills_json"])),
         budget_id=row["budget_id"],
     )
 

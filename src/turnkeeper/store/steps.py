@@ -17,8 +17,10 @@ from turnkeeper.store.rows import to_json, to_step
 from turnkeeper.store.statements import added, change, find
 from turnkeeper.store.tables import IS_DEAD, IS_PENDING, sessions, steps, turns
 from turnkeeper.store.tx import QUEUE_TOPIC, Tx, append_events, lock_session, write_turn
-from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer, StepCounts, TurnOutcome
+from turnkeeper.turns.model import Fence, NewStep, Step, StepAnswer, StepCounts, Turn, TurnOutcome
+from turnkeeper.turns.payloads import SKILL_LOAD, SKILL_UNLOAD
 from turnkeeper.turns.ports import NotFound
+from turnkeeper.turns.skill_steps import open_loads, unload_step
 
 TURN_START: Final = "steps/turnStart"
 TURN_END: Final = "steps/turnEnd"
@@ -92,6 +94,20 @@ def insert_turn_end(tx: Tx, session_id: str, turn_id: str, outcome: TurnOutcome,
             outcome=outcome,
         ),
     )
+
+
+def insert_unloads(tx: Tx, turn: Turn, *, well: bool, in_window: bool) -> None:
+    """What is due of the skills that a turn, or an attempt of it, has loaded, the last one first."""
+    query = select(steps).where(
+        steps.c.session_id == turn.session_id,
+        steps.c.turn_id == turn.id,
+        steps.c.method.in_([SKILL_LOAD, SKILL_UNLOAD]),
+    )
+    rows = tx.conn.execute(query.order_by(steps.c.ordinal)).mappings().all()
+    for name in reversed(open_loads([to_step(row) for row in rows])):
+        reason = "explicit_unload" if well else "error"
+        step = unload_step(turn.id, name, reason, tx.ids.uuid(), in_window=in_window)
+        insert_step(tx, turn.session_id, step)
 
 
 def answer_step(

@@ -102,6 +102,7 @@ def _agent_version() -> tuple[Column[Any], ...]:
         Column("harness_json", Text, nullable=False, server_default="{}"),
         Column("mcp_servers_json", Text, nullable=False, server_default="[]"),
         Column("subagents_json", Text, nullable=False, server_default="[]"),
+        Column("skills_json", Text, nullable=False, server_default="[]"),
     )
 
 

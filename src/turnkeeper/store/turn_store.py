@@ -47,6 +47,7 @@ from turnkeeper.store.post_store import SqlPosts
 from turnkeeper.store.retention_store import SqlRetentionStore
 from turnkeeper.store.rows import to_submission
 from turnkeeper.store.secrets import SqlSecretStore
+from turnkeeper.store.skills import SqlSkillStore
 from turnkeeper.store.thread_store import SqlThreads
 from turnkeeper.store.tx import StoreLimits, Tx
 from turnkeeper.store.webhook_store import SqlWebhookStore
@@ -173,6 +174,10 @@ class SqlTurnStore(SqlPauses, SqlPosts, SqlThreads, TurnStore):
     def secrets(self, sealer: Sealer) -> SqlSecretStore:
         """Secrets in the same database, for as long as this store is open."""
         return SqlSecretStore(self._read, self._write, sealer)
+
+    def skills(self) -> SqlSkillStore:
+        """Skills in the same database, for as long as this store is open."""
+        return SqlSkillStore(self._read, self._write)
 
     def files(self) -> SqlFileStore:
         """Files and artifacts in the same database, for as long as this store is open."""

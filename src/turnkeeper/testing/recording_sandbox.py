@@ -186,6 +186,7 @@ class RecordingSandbox:
         self.sizes: list[BoxSize] = []
         self.orders: list[LoopOrder] = []
         self.networks: list[NetworkOrder | None] = []
+        self.skills: list[Path | None] = []
         self.tool: ToolFunction = _echo
 
     async def loop_box(self, order: LoopOrder) -> ScriptedLoopBox:
@@ -199,10 +200,13 @@ class RecordingSandbox:
         self.loop_boxes.append(box)
         return box
 
-    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ScriptedToolBox:
+    async def tool_box(
+        self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None, *, skills: Path | None = None
+    ) -> ScriptedToolBox:
         """A new box on that workspace."""
         self.sizes.append(size)
         self.networks.append(network)
+        self.skills.append(skills)
 
         async def run(tool: str, arguments: Mapping[str, object]) -> ScriptedOutcome:
             self.calls.append((tool, arguments))

@@ -122,7 +122,7 @@ class FileStore(Protocol):
         ...
 
     async def unnamed(self, sha256s: Collection[str]) -> frozenset[str]:
-        """Those that no file, no artifact and no open turn names."""
+        """Those that no file, no artifact, no skill and no open turn names."""
         ...
 
 

@@ -182,6 +182,17 @@ class SecretRef:
 
 
 @dataclass(frozen=True, slots=True)
+class SkillRef:
+    """A version of a skill as an agent version has it; `sha256` is its archive's."""
+
+    id: str
+    name: str
+    version: int
+    sha256: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """An agent version. Versions never change.
 
@@ -208,6 +219,7 @@ class Agent:
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
     subagents: tuple[Subagent, ...] = ()
+    skills: tuple[SkillRef, ...] = ()
     pool: str | None = None
     budget_id: str | None = None
 

@@ -12,7 +12,14 @@ import orjson
 
 from turnkeeper.acs import JsonValue, Marks, Origin
 from turnkeeper.acs.values import signable
-from turnkeeper.inspect.agbom import CapabilityComponent, ModelComponent, ServerComponent, ToolComponent, render_agbom
+from turnkeeper.inspect.agbom import (
+    CapabilityComponent,
+    ModelComponent,
+    ServerComponent,
+    SkillComponent,
+    ToolComponent,
+    render_agbom,
+)
 from turnkeeper.turns.mcp_server import server_of
 from turnkeeper.turns.model import BUILTIN, Agent, SessionReason, StepCounts, TurnOutcome
 from turnkeeper.turns.turn_files import TurnFile, reference
@@ -30,6 +37,9 @@ PRE_COMPACT: Final = "steps/preCompact"
 POST_COMPACT: Final = "steps/postCompact"
 SUBAGENT_START: Final = "steps/subagentStart"
 SUBAGENT_STOP: Final = "steps/subagentStop"
+SKILL_REGISTER: Final = "steps/skillRegister"
+SKILL_LOAD: Final = "steps/skillLoad"
+SKILL_UNLOAD: Final = "steps/skillUnload"
 TURN_END: Final = "steps/turnEnd"
 SESSION_END: Final = "steps/sessionEnd"
 
@@ -70,9 +80,12 @@ METHODS_IMPLEMENTED: Final = (
     *OWN_METHODS,
     SUBAGENT_START,
     SUBAGENT_STOP,
+    SKILL_REGISTER,
+    SKILL_LOAD,
+    SKILL_UNLOAD,
     *(f"{WRAPPED_MCP}{method}" for method in MCP_METHODS),
 )
-OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END, SUBAGENT_STOP})
+OUTBOX_METHODS: Final = frozenset({TURN_END, SESSION_END, SUBAGENT_STOP, SKILL_UNLOAD})
 """Steps that report what has happened: delivered for as long as it takes, by whoever runs the outbox."""
 
 REFERENCE: Final = "request_id_ref"
@@ -95,6 +108,7 @@ TOOL_CAPABILITIES: Final[Mapping[str, str]] = {
     "read_file": "filesystem.read",
     "write_file": "filesystem.write",
     "list_files": "filesystem.list",
+    "load_skill": "skill.load",
 }
 
 FileReference: TypeAlias = Mapping[str, object]
@@ -136,6 +150,7 @@ def agbom_of(agent: Agent, servers: Sequence[ServerComponent]) -> dict[str, obje
         tools=[ToolComponent(name, TOOL_CAPABILITIES.get(name, name)) for name in agent.tools],
         servers=servers,
         capabilities=[*_own_loop(agent), *_subagents(agent)],
+        skills=[SkillComponent(one.name, one.id, one.version, one.description, one.sha256) for one in agent.skills],
     )
 
 

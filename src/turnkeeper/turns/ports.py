@@ -44,6 +44,7 @@ from turnkeeper.turns.model import (
     SecretRef,
     Session,
     SessionReason,
+    SkillRef,
     Step,
     StepAnswer,
     StepCounts,
@@ -176,6 +177,7 @@ class NewAgent:
     network: Network = NO_NETWORK
     mcp_servers: tuple[McpServer, ...] = ()
     subagents: tuple[Subagent, ...] = ()
+    skills: tuple[SkillRef, ...] = ()
     pool: str | None = None
     budget: Budget | None = None
 

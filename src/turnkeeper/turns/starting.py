@@ -159,17 +159,18 @@ class Starter:
         received = await received_text(bench.store, turn)
         if received is None:
             raise LocalProtocolError("no input of the turn was let through")
+        tools = await self._tools()
         start = Start(
             turn_id=turn.id,
             attempt=self._attempt(turn),
-            instructions=agent.instructions,
+            instructions=self._equipment.skills.added_to(agent.instructions),
             input=received,
             model=agent.model.id,
             gateway_socket=gateway_socket,
             output_mode=mode,
             output_schema=turn.output_schema_json,
             params=dict(agent.model.params),
-            tools=await self._tools(),
+            tools=tools,
             history=rebuild_history(events, max_bytes=bench.settings.history_bytes),
             max_model_calls=bench.settings.max_model_calls,
             stream=agent.stream_before_decision and bench.texts is not None,
@@ -182,8 +183,11 @@ class Starter:
         return resumed_frame(start, self._resumed, events, max_bytes=bench.settings.history_bytes)
 
     async def _tools(self) -> list[ToolSpec]:
-        await self._equipment.servers.open()
-        return [*offered_tools(self._claim.agent, self._bench.tools), *self._equipment.servers.specs]
+        equipment = self._equipment
+        await equipment.skills.open()
+        await equipment.servers.open()
+        offered = offered_tools(self._claim.agent, self._bench.tools)
+        return [*offered, *equipment.skills.specs, *equipment.servers.specs]
 
     def _attempt(self, turn: Turn) -> int:
         # Going on after a pause is no other attempt: nothing is done again.

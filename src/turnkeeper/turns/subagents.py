@@ -270,7 +270,7 @@ class Subagents:
 
     def _as_agent(self, subagent: Subagent) -> Agent:
         tools = tuple(name for name in subagent.tools if name in self._agent.tools)
-        return replace(self._agent, name=subagent.name, tools=tools, mcp_servers=())
+        return replace(self._agent, name=subagent.name, tools=tools, mcp_servers=(), skills=())
 
 
 def _fixed(text: str) -> Callable[[Marks], str]:

@@ -4,9 +4,10 @@ Answers for running one tool at a time and for saying `unknown` where nobody can
 may run is not decided here.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -56,12 +57,25 @@ class ToolOutput:
 
 
 class ToolRuns:
-    """The tool box of one turn. `released` are the events of boxes that are gone; `used`: there was one."""
+    """The tool box of one turn. `released` are the events of boxes that are gone; `used`: there was one.
 
-    def __init__(self, bench: Workbench, turn: Turn, fence: Callable[[], Fence], size: BoxSize, egress: Egress) -> None:
+    `skills` makes the folder of loaded skills that a box has, where it has one.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        turn: Turn,
+        fence: Callable[[], Fence],
+        size: BoxSize,
+        egress: Egress,
+        *,
+        skills: Callable[[], Awaitable[Path | None]],
+    ) -> None:
         self._bench = bench
         self._size = size
         self._egress = egress
+        self._skills = skills
         self._turn = turn
         self._fence = fence
         self._box: ToolBox | None = None
@@ -169,7 +183,9 @@ class ToolRuns:
         workspace = self._bench.workspaces / self._turn.session_id
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         await deliver(workspace, await received_files(self._bench.store, self._turn), self._bench.contents)
-        self._box = await self._bench.boxes.tool_box(workspace, self._size, await self._egress.order())
+        self._box = await self._bench.boxes.tool_box(
+            workspace, self._size, await self._egress.order(), skills=await self._skills()
+        )
         self._egress.sandbox_id = self._box.sandbox_id
         self.used = True
         self._box_since_ms = self._bench.clock.monotonic_ms()

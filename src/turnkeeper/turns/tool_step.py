@@ -133,7 +133,7 @@ class ToolSteps:
 
     async def handle(self, request: ToolRequest) -> ToolResult:
         """What the agent gets for a call. Raises `StaleFence`, `Parked`, `NotContinued`."""
-        if request.name not in self._tools and not self._has_server_for(request.name):
+        if not (request.name in self._tools or self._has_server_for(request.name) or self._loads_skills(request.name)):
             return ToolResult(request.call_id, "error", f"unknown tool: {request.name[:100]}")
         output = await self.asked(request.name, request.arguments)
         self._open = None
@@ -237,6 +237,10 @@ class ToolSteps:
         # The servers of an agent speak to it alone.
         return self._thread is None and self._servers.has(name)
 
+    def _loads_skills(self, name: str) -> bool:
+        # What an agent loads is in its own chain, so a subagent has it loaded.
+        return self._thread is None and self._equipment.skills.has(name)
+
     async def _asked(
         self,
         call: PendingCall,
@@ -275,6 +279,11 @@ class ToolSteps:
             elif self._inside:
                 await self._bench.store.tool_ran(self._fence())
                 raise RunsInside(call, arguments_after(ruling, arguments))
+            elif self._loads_skills(call.name):
+                await self._bench.store.tool_ran(self._fence())
+                given = arguments_after(ruling, arguments)
+                loaded = await self._equipment.skills.load(given, call.request_id, attempt=self._turn.attempt)
+                return await self._returned(call, loaded)
             else:
                 runs = self._servers if call.kind == "mcp" else self._runs
                 return await self._returned(call, await runs.run(call.name, arguments_after(ruling, arguments)))

@@ -89,7 +89,8 @@ def native_calls(model: ModelChoice) -> ToolCalling:
 class Workbench:
     """The parts of a worker. `owner` names it in leases and is never used by two processes.
 
-    `workspaces` holds one directory per session. `output_mode_of` says how a model is asked for structured results;
+    `workspaces` holds one directory per session, `skill_folders` one per session with
+    what its running turn has loaded. `output_mode_of` says how a model is asked for structured results;
     `tool_calling_of` how it calls tools, `window_of` how many tokens it takes in (0: unknown), `wire_of` in which
     protocol the built-in agent speaks to it.
     `liveness` tells of other workers' ends sooner than their leases. `questions` are those of our own Guardian, whose
@@ -110,6 +111,7 @@ class Workbench:
     waiter: Waiter
     ids: IdSource
     workspaces: Path
+    skill_folders: Path
     tools: Mapping[str, ToolSpec]
     output_mode_of: Callable[[ModelChoice], OutputMode]
     settings: WorkerSettings

@@ -13,6 +13,7 @@ from turnkeeper.sandbox.boxes import (
     BoxLimits,
     DriverSettings,
     EndReason,
+    HostPath,
     SandboxDriver,
     SandboxUnavailable,
     ToolBox,
@@ -26,6 +27,7 @@ from turnkeeper.sandbox.web import Web
 from turnkeeper.settings import BoxLimitSettings, SandboxSettings, ToolBoxLimitSettings
 from turnkeeper.turns.box_ports import LoopBox, LoopOrder, NetworkOrder
 from turnkeeper.turns.model import BoxSize
+from turnkeeper.turns.skill_runs import SKILLS_DIR
 from turnkeeper.wiring.egress import EgressDoor, EgressDoors
 from turnkeeper.wiring.harnesses import BoxOrders
 
@@ -79,21 +81,30 @@ class WorkerBoxes:
             raise SandboxUnavailable(f"no pool {order.pool!r} is served here")
         return await self._runners.loop_box(order)
 
-    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> "WorkerToolBox":
+    async def tool_box(
+        self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None, *, skills: Path | None = None
+    ) -> "WorkerToolBox":
         """A box on a workspace. Raises `SandboxUnavailable`, `WorkspaceRefused`.
 
         Where the operator lends no egress any more, the box has none, whatever its agent was made with.
         """
         _let_in(workspace)
+        order = self._with_skills(order_of(size), skills)
         if network is None or self._egress is None:
-            return WorkerToolBox(await self._driver.tool_box(workspace, order_of(size)))
+            return WorkerToolBox(await self._driver.tool_box(workspace, order))
         door = await self._egress.door(network)
         try:
-            box = await self._driver.tool_box(workspace, door.added_to(order_of(size)))
+            box = await self._driver.tool_box(workspace, door.added_to(order))
             return WorkerToolBox(await door.attach(box), door)
         except BaseException:
             await door.close()
             raise
+
+    def _with_skills(self, order: ToolBoxOrder, skills: Path | None) -> ToolBoxOrder:
+        if skills is None:
+            return order
+        target = skills if self.kind == "none" else SKILLS_DIR
+        return replace(order, read_only=(*order.read_only, HostPath(skills, target)))
 
     def web(self, network: NetworkOrder) -> Web | None:
         """The way out for the platform itself, where the operator lends one."""

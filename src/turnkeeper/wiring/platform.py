@@ -142,6 +142,7 @@ def api_deps(base: Base, store: SqlTurnStore, checker: ProcessSchemaChecker) -> 
         operations=store.operations(),
         files=store.files(),
         contents=open_contents(base, store),
+        skills=store.skills(),
         secrets=store.secrets(Sealer(load_or_make_key(base.folder.secrets_key))),
         providers=frozenset(base.settings.providers),
         tool_names=frozenset(TOOLS),

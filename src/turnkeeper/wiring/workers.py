@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import URL, make_url
 
+from turnkeeper import trees
 from turnkeeper.datadir import load_or_make_key
 from turnkeeper.runners.pools import RunnerPools
 from turnkeeper.sandbox.gateway import ModelGateway
@@ -69,6 +70,8 @@ async def open_worker(
     driver = make_driver(settings.sandbox, base.folder, ids=base.ids, clock=base.clock)
     await driver.start()
     stack.push_async_callback(driver.stop)
+    # What an earlier process left when it was killed; no turn of this one has begun.
+    await asyncio.to_thread(trees.remove, base.folder.skills)
     gateway = ModelGateway(limits=gateway_limits(settings.gateway), clock=base.clock)
     stack.push_async_callback(gateway.close)
     sources = provider_sources(stack, settings.providers, base.configuration.provider_secrets)
@@ -94,6 +97,7 @@ async def open_worker(
         waiter=LoopWaiter(),
         ids=base.ids,
         workspaces=base.folder.workspaces,
+        skill_folders=base.folder.skills,
         tools=TOOLS,
         output_mode_of=OutputModes(settings.providers),
         tool_calling_of=ToolCallings(settings.providers),

@@ -16,6 +16,7 @@ AWAITING = (
     "pages",
     "resources",
     "secrets",
+    "skills",
     "server",
     "spending",
     "streams",

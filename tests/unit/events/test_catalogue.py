@@ -7,7 +7,7 @@ import pytest
 from tests.unit.turns.samples import SESSION_ID, TURN_ID, a_cancel, a_failure, a_turn, an_ending
 from tests.unit.turns.test_usage import CALL
 
-from turnkeeper.events import administration, budgets, catalogue, files, pauses, subagents, texts
+from turnkeeper.events import administration, budgets, catalogue, files, pauses, skills, subagents, texts
 from turnkeeper.events.catalogue import EPHEMERAL_TYPES, EVENT_TYPES, MAX_SUBMISSION_ERRORS, event_schema_text
 from turnkeeper.events.envelope import NewEvent
 from turnkeeper.events.founding import USAGE_URI, schema_text
@@ -76,6 +76,7 @@ EVENTS = [
     ),
     subagents.subagent_started(turn_id=TURN_ID, attempt=1, thread_id=THR, name="reader", tool_call_id=TCL),
     subagents.subagent_ended(turn_id=TURN_ID, attempt=1, thread_id=THR, outcome="budget_reached", usage=USAGE),
+    skills.skill_loaded(turn_id=TURN_ID, attempt=1, name="folding", version=1, sha256="0" * 64),
     catalogue.session_activity(session_id=SES, activity="busy", active_turn_id=TURN_ID, queue_depth=1),
     catalogue.session_activity(session_id=SES, activity="idle", active_turn_id=None, queue_depth=0),
     catalogue.session_activity(session_id=SES, activity="paused", active_turn_id=TURN_ID, queue_depth=0),

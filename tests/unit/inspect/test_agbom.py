@@ -11,6 +11,7 @@ from turnkeeper.inspect.agbom import (
     ModelComponent,
     ServedTool,
     ServerComponent,
+    SkillComponent,
     ToolComponent,
     render_agbom,
     servers_in,
@@ -81,3 +82,16 @@ def test_the_servers_of_a_document_are_read_back_as_they_were_written(servers: l
     )
     validator("hooks/agbom-changed").check({"full_snapshot": document, "reason": "discovery"})
     assert list(servers_in(document).values()) == servers
+
+
+def test_a_skill_is_named_with_its_digest_and_never_with_its_text() -> None:
+    skill = SkillComponent("folding", "skl_1", 2, "Folds paper.", "0" * 64)
+    document = render_agbom(agent_id="agt_1", agent_name="a", agent_version=1, model=MODEL, tools=TOOLS, skills=[skill])
+    validator("hooks/agbom-snapshot").check({"agbom": document, "trigger": "session_start"})
+    component = cast("list[dict[str, object]]", document["components"])[-1]
+    assert (component["id"], component["version"]) == ("skill:folding", "2")
+    assert component["skill_fields"] == {
+        "description": "Folds paper.",
+        "definition": {"ref": "urn:turnkeeper:skill:skl_1", "digest": {"algorithm": "sha-256", "value": "0" * 64}},
+        "declared_capabilities": [],
+    }

@@ -73,8 +73,10 @@ class _Boxes:
     async def loop_box(self, order: LoopOrder) -> LoopBox:
         return await (self.own.loop_box(order) if order.pool is None else self.runners.loop_box(order))
 
-    async def tool_box(self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None) -> ToolBox:
-        return await self.own.tool_box(workspace, size, network)
+    async def tool_box(
+        self, workspace: Path, size: BoxSize, network: NetworkOrder | None = None, *, skills: Path | None = None
+    ) -> ToolBox:
+        return await self.own.tool_box(workspace, size, network, skills=skills)
 
 
 @dataclass(slots=True)

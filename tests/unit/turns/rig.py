@@ -31,6 +31,7 @@ from turnkeeper.turns.model import (
     HarnessChoice,
     ModelChoice,
     Session,
+    SkillRef,
     Subagent,
     Turn,
 )
@@ -87,6 +88,7 @@ class Rig:
     harness: HarnessChoice = BUILTIN
     streamed: bool = False
     subagents: tuple[Subagent, ...] = ()
+    skills: tuple[SkillRef, ...] = ()
 
     def work(self) -> None:
         """The worker begins."""
@@ -118,6 +120,7 @@ class Rig:
                 client_tools=self.client_tools,
                 harness=self.harness,
                 subagents=self.subagents,
+                skills=self.skills,
                 stream_before_decision=self.streamed,
             )
         )
@@ -234,6 +237,7 @@ async def rig(
         waiter=waiter,
         ids=ids,
         workspaces=tmp_path / "workspaces",
+        skill_folders=tmp_path / "skills",
         tools=TOOLS,
         output_mode_of=lambda _: "tool",
         settings=settings,

@@ -18,6 +18,7 @@ from turnkeeper.api.openapi import LIST_QUERY, answers, body, making, query
 from turnkeeper.api.pages import Query, Rendered, cursor_maker, list_query, read_page, render_list
 from turnkeeper.api.problems import not_found
 from turnkeeper.api.reads import render_agent
+from turnkeeper.api.skill_intake import known_skills, wanted_skills
 from turnkeeper.turns.model import Agent
 
 router = APIRouter(prefix="/v1", tags=["agents"])
@@ -35,7 +36,9 @@ async def create_agent(request: Request, deps: Deps, caller: Caller) -> Response
     """Makes an agent, in its version 1. Versions never change."""
     Query(request, ())
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
-    new = replace(parse_agent(received, deps), project_id=caller.project_id)
+    parsed = parse_agent(received, deps)
+    skills = await known_skills(deps, caller.project_id, wanted_skills(received))
+    new = replace(parsed, project_id=caller.project_id, skills=skills)
     made = await created(deps, request, received, caller, lambda keyed: deps.creations.agent(new, keyed))
     return created_response(made, render_agent(made.thing), f"/v1/agents/{made.thing.id}")
 
@@ -64,7 +67,10 @@ async def change_agent(agent_id: str, request: Request, deps: Deps, _caller: Cal
     received = await read_json(request, max_bytes=deps.settings.max_body_bytes)
     shown = cast("JsonObject", orjson.loads(render_agent(known)))
     new, expected = parse_agent_change(received, shown, known.metadata_json, deps)
-    new = replace(new, project_id=known.project_id)
+    skills = known.skills
+    if "skills" in received.members:
+        skills = await known_skills(deps, known.project_id, wanted_skills(received))
+    new = replace(new, project_id=known.project_id, skills=skills)
     return json_response(render_agent(await deps.store.change_agent(agent_id, new, expected_version=expected)))
 
 

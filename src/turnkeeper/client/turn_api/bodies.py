@@ -40,11 +40,14 @@ def turn_body(
     return given(extra, input=input_, start_by=shown, **members)
 
 
-def upload_of(content: bytes | Path, *, name: str | None, media_type: str, purpose: str | None) -> Upload:
-    """The form for bytes, or for a file of this machine, with the hash that they have now. Raises `OSError`."""
+def upload_of(
+    content: bytes | Path, *, name: str | None, media_type: str, purpose: str | None, hashed: bool = True
+) -> Upload:
+    """The form for bytes, or for a file of this machine; `hashed`: with the hash they have now. Raises `OSError`."""
     data = content.read_bytes() if isinstance(content, Path) else content
     shown = name or (content.name if isinstance(content, Path) else "file")
-    return Upload(shown, data, media_type, given(purpose=purpose, sha256=hashlib.sha256(data).hexdigest()))
+    sha256 = hashlib.sha256(data).hexdigest() if hashed else None
+    return Upload(shown, data, media_type, given(purpose=purpose, sha256=sha256))
 
 
 def time_text(at: datetime, name: str) -> str:

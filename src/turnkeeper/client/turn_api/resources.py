@@ -33,6 +33,7 @@ class AsyncAgents:
         sandbox: Mapping[str, Any] | None = None,
         harness: Mapping[str, Any] | None = None,
         mcp_servers: Sequence[Mapping[str, Any]] | None = None,
+        skills: Sequence[Mapping[str, Any]] | None = None,
         budget: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -40,8 +41,8 @@ class AsyncAgents:
         """Makes an agent, once. `model` is `{"provider": …, "id": …}`; a tool the app runs is `{"kind": "client", …}`.
 
         `sandbox` has the box's size and `network`, `harness` what runs the loop, `mcp_servers` programs and addresses
-        whose tools it gets.
-        `sandbox` has the box's size and `network`, `harness` what runs the loop; `budget` is over all its versions.
+        whose tools it gets, `skills` versions of skills as `{"id": …}` or `{"name": …, "version": …}`; `budget` is over
+        all its versions.
         """
         body = given(
             extra,
@@ -54,6 +55,7 @@ class AsyncAgents:
             sandbox=sandbox,
             harness=harness,
             mcp_servers=mcp_servers,
+            skills=skills,
             budget=budget,
             metadata=metadata,
         )

@@ -18,6 +18,7 @@ from turnkeeper.client.turn_api.resources import (
 )
 from turnkeeper.client.turn_api.retries import Retries
 from turnkeeper.client.turn_api.secrets import AsyncSecrets
+from turnkeeper.client.turn_api.skills import AsyncSkills
 from turnkeeper.client.turn_api.spending import AsyncBudgets, AsyncPrices, AsyncUsage
 from turnkeeper.client.turn_api.webhooks import AsyncWebhooks
 
@@ -47,6 +48,7 @@ class AsyncTurnkeeper:
         self.usage = AsyncUsage(self._connection)
         self.admin = AsyncAdmin(self._connection)
         self.secrets = AsyncSecrets(self._connection)
+        self.skills = AsyncSkills(self._connection)
         self.api_keys = AsyncApiKeys(self._connection)
 
     async def aclose(self) -> None:

@@ -21,6 +21,7 @@ from turnkeeper.client.turn_api.resources_blocking import (
 )
 from turnkeeper.client.turn_api.retries import Retries
 from turnkeeper.client.turn_api.secrets_blocking import Secrets
+from turnkeeper.client.turn_api.skills_blocking import Skills
 from turnkeeper.client.turn_api.spending_blocking import Budgets, Prices, Usage
 from turnkeeper.client.turn_api.webhooks_blocking import Webhooks
 
@@ -50,6 +51,7 @@ class Turnkeeper:
         self.usage = Usage(self._connection)
         self.admin = Admin(self._connection)
         self.secrets = Secrets(self._connection)
+        self.skills = Skills(self._connection)
         self.api_keys = ApiKeys(self._connection)
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ class Agent(Document):
     model = Members()
     instructions = Text()
     tools = Anything()
+    skills = Anything()
     permissions = OptionalMembers()
     limits = Members()
     budget_id = OptionalText()
@@ -313,6 +314,21 @@ class Secret(Document):
     project_id = Text()
     name = Text()
     hosts = Texts()
+    created_at = Moment()
+
+
+class Skill(Document):
+    """One version of a skill (contract 2.13); `sha256` is its archive's."""
+
+    __slots__ = ()
+
+    id = Text()
+    project_id = Text()
+    name = Text()
+    version = Whole()
+    description = Text()
+    sha256 = Text()
+    bytes = Whole()
     created_at = Moment()
 
 
