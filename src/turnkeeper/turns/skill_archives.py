@@ -8,6 +8,7 @@ written anywhere, and no size that an archive states is believed. Pure.
 import io
 import re
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -32,6 +33,11 @@ MAX_DESCRIPTION_CHARACTERS: Final = 1_024
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 MAX_NAME_CHARACTERS: Final = 64
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_BROKEN: Final = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, struct.error),
+    *(OSError, EOFError, RuntimeError, ValueError, OverflowError, LookupError),
+)
+"""What the library's readers raise for bytes that are no archive after all."""
 _PART: Final = re.compile(r"[^\x00-\x1f\x7f\\/:]{1,255}\Z")
 
 
@@ -69,7 +75,7 @@ def read_skill(archive: bytes) -> SkillBundle:
         raise SkillRefused(f"the archive is longer than {MAX_ARCHIVE_BYTES} bytes")
     try:
         files = _without_top(_unpacked(_members(archive)))
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError) as error:
+    except _BROKEN as error:
         raise SkillRefused(f"the archive cannot be read: {str(error)[:200]}") from error
     if SKILL_FILE not in files:
         raise SkillRefused(f"the archive has no {SKILL_FILE}, at its top or in its one folder")

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnkeeper.turns import skill_archives
@@ -159,6 +159,8 @@ def test_an_archive_without_the_file_is_refused(pack: Pack) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from([zipped, tarred, gzipped]), st.integers(0, 400), st.binary(min_size=1, max_size=8))
+@example(zipped, 283, b"\x01")
+@example(zipped, 255, b"\x00")
 def test_whatever_is_broken_is_refused_and_nothing_else_is_raised(pack: Pack, at: int, noise: bytes) -> None:
     packed = bytearray(pack({"pdf-forms/SKILL.md": SKILL, "pdf-forms/a": b"1"}))
     packed[at : at + len(noise)] = noise
