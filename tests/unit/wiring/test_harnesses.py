@@ -23,7 +23,7 @@ def ordered(
 ) -> LoopBoxOrder | None:
     """What is ordered for an agent with this harness."""
     asked = LoopOrder(
-        HarnessChoice(kind, command), Path("/work/s1"), BoxSize(memory_mib=512), ModelChoice(provider, "m1")
+        HarnessChoice(kind, command), Path("/srv/s1"), BoxSize(memory_mib=512), ModelChoice(provider, "m1")
     )
     return BoxOrders(settings, PROVIDERS, order_of).order_for(asked)
 
@@ -72,7 +72,7 @@ def test_a_client_shares_its_box_with_the_workspace(installed: HarnessSettings) 
     order = ordered(installed, "claude-code")
     assert order is not None
     assert order.workspace is not None
-    assert (order.workspace.path, order.workspace.order.memory_bytes) == (Path("/work/s1"), 512 << 20)
+    assert (order.workspace.path, order.workspace.order.memory_bytes) == (Path("/srv/s1"), 512 << 20)
     assert Path("/etc/claude-code/managed-settings.json") in order.files
 
 
