@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 from pydantic import SecretStr, ValidationError
 
 from turnkeeper.errors import TurnkeeperError
-from turnkeeper.settings import NAMED_BRANCHES, PATH_SETTINGS, PROVIDER_PLACEHOLDER, Settings, known_settings
+from turnkeeper.settings import NAMED_BRANCHES, PATH_SETTINGS, PROVIDER_PLACEHOLDER, Settings
+from turnkeeper.settings_tree import known_settings
 
 ENV_PREFIX: Final = "TURNKEEPER_"
 CONFIG_VARIABLE: Final = "TURNKEEPER_CONFIG"

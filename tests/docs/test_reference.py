@@ -14,7 +14,7 @@ from turnkeeper.cli.config import render_reference
 from turnkeeper.config import load_configuration
 from turnkeeper.policy.engines.cel import CelEngine
 from turnkeeper.policy.rules import parse_rules
-from turnkeeper.settings import known_settings
+from turnkeeper.settings_tree import known_settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from turnkeeper.config import ConfigInvalid, Configuration, load_configuration
-from turnkeeper.settings import PATH_SETTINGS, known_settings, leaves, render_value, unsafe_choices
+from turnkeeper.settings import PATH_SETTINGS, unsafe_choices
+from turnkeeper.settings_tree import known_settings, leaves, render_value
 
 HOME = {"HOME": "/home/somebody"}
 

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from turnkeeper.cli.options import AsJson, ConfigFile, DataDirectory, load
 from turnkeeper.config import Configuration
-from turnkeeper.settings import known_settings, leaves, render_value
+from turnkeeper.settings_tree import known_settings, leaves, render_value
 
 
 def register(app: typer.Typer) -> None:

@@ -12,8 +12,9 @@ from turnkeeper.store.tx import Tx
 from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus, AskedStep
 from turnkeeper.turns.containment import all_of
 from turnkeeper.turns.model import Fence, Reach, Turn
+from turnkeeper.turns.pause_ports import PauseStore
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
-from turnkeeper.turns.ports import ApprovalStore, Page, PageRequest, PauseStore
+from turnkeeper.turns.ports import ApprovalStore, Page, PageRequest
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from turnkeeper.errors import TurnkeeperError
 from turnkeeper.events.envelope import Event, NewEvent
-from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus, AskedStep
+from turnkeeper.turns.approvals import Approval, ApprovalAnswer, ApprovalRule, ApprovalStatus
 from turnkeeper.turns.mcp_server import McpServer
 from turnkeeper.turns.metadata import MetadataFilter
 from turnkeeper.turns.model import (
@@ -55,6 +55,7 @@ from turnkeeper.turns.model import (
     TurnStatus,
     Usage,
 )
+from turnkeeper.turns.pause_ports import PauseStore
 from turnkeeper.turns.pausing import NewPause, Pause, ToolAnswer
 from turnkeeper.turns.permissions import Permission
 
@@ -514,40 +515,6 @@ class WorkerStore(Protocol):
         Those of the turn `without` are left out.
         """
         ...
-
-
-class PauseStore(Protocol):
-    """What a worker needs. Every method is one transaction."""
-
-    async def pause(self, fence: Fence, pause: NewPause, events: Sequence[NewEvent]) -> None:
-        """Rows 15 and 16, `events` before those of the pause. A deferral's turnEnd is in it."""
-        ...
-
-    async def open_pause(self, turn_id: str) -> Pause | None:
-        """The pause that a turn is in, or has not gone on from yet."""
-        ...
-
-    async def resume(self, fence: Fence) -> Turn:
-        """Rows 23 and 25: a turn whose sandbox is still there runs again."""
-        ...
-
-    async def park(self, fence: Fence, events: Sequence[NewEvent]) -> None:
-        """Nobody holds the turn any more; one whose pause is resolved goes back to starting at once (row 24)."""
-        ...
-
-    async def expire_pauses(self, limit: int) -> int:
-        """Rows 25, 25a and 26 for pauses whose time is over; how many there were."""
-        ...
-
-    async def withdrawals(self, limit: int) -> tuple[AskedStep, ...]:
-        """Steps whose question the Guardian may still have open, and that nobody waits for any more."""
-        ...
-
-    async def forget_withdrawal(self, asked: AskedStep) -> None:
-        """The Guardian has closed that question, or never will."""
-        ...
-
-    async def approval_rules(self, session_id: str) -> tuple[ApprovalRule, ...]: ...
 
 
 class ApprovalStore(Protocol):
